@@ -117,7 +117,7 @@ build-cost: $(READY) ## build for every architecture, and write down minutes and
 cuda12-check: $(READY) ## compile the device code with CUDA 12.9's NVRTC, from PyPI
 	$(RUN) tools/cuda12_device_code.py
 
-check-wheel: install ## check the wheel: abi3, libraries, architectures inside, size
+check-wheel: install ## check the wheel: tag, libraries, architectures inside, size
 	$(RUN) tools/check_wheel.py
 
 mutate: $(READY) ## change the code of MODULES on purpose and list what no test notices (takes long)

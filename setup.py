@@ -1,8 +1,8 @@
-"""Builds the wheel: the Python package and one binary, convt_ext/_C.abi3.so.
+"""Builds the wheel: the Python package and one binary, convt_ext/libconvt_ext.so.
 
-The binary is an abi3 extension (Python 3.10 and newer) on PyTorch's stable ABI (2.10 and newer) with
-the CUDA runtime inside, so one file per CUDA version runs under every such Python and torch, CPU
-builds of torch included. It may be built against any torch from 2.10 on, a CPU build too.
+The binary is a shared library that uses nothing of Python, on PyTorch's stable ABI (2.10 and newer), with
+the CUDA runtime inside, so one file per CUDA version runs under every Python, free-threaded ones included,
+and every such torch, CPU builds included. It may be built against any torch from 2.10 on, a CPU build too.
 
     python -m build --wheel --no-isolation
 
@@ -39,10 +39,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel as PlainBdistWheel
 from setuptools.command.build_ext import build_ext as PlainBuildExt
 
 ROOT = Path(__file__).resolve().parent
 VERSION = runpy.run_path(str(ROOT / "convt_ext/_version.py"))["__version__"]
+
+LIBRARY = "libconvt_ext.so"
 
 OLDEST_TORCH = (2, 10)
 OLDEST_ARCHITECTURE = (7, 0)
@@ -273,7 +276,17 @@ def build_ext_command() -> type[PlainBuildExt]:
             cpp_extension._check_cuda_version = lambda *_: None
             super().run()
 
+        def get_ext_filename(self, fullname: str) -> str:
+            return os.path.join(*fullname.split(".")[:-1], LIBRARY)
+
     return BuildBinary
+
+
+class WheelForEveryPython(PlainBdistWheel):
+    """Names the wheel py3-none, with the platform of the binary."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
 
 
 def sources() -> list[str]:
@@ -286,11 +299,11 @@ def binary() -> dict[str, Any]:
     """What makes the wheel one of a binary; nothing of it in a CPU-only build."""
     if is_cpu_only():
         return {}
+    # With py_limited_api, torch's build_ext does not link libtorch_python.
     extension = Extension("convt_ext._C", sources(), libraries=LIBRARIES, language="c++", py_limited_api=True)
     return {
         "ext_modules": [extension],
-        "cmdclass": {"build_ext": build_ext_command()},
-        "options": {"bdist_wheel": {"py_limited_api": "cp310"}},
+        "cmdclass": {"build_ext": build_ext_command(), "bdist_wheel": WheelForEveryPython},
     }
 
 

@@ -7,11 +7,12 @@ also loads with a CPU-only PyTorch, where it can plan. Must not know what the op
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import importlib
 import json
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ from ._version import __version__
 
 # The first release with the stable ABI of the binary.
 _MINIMUM_TORCH = (2, 10)
+
+# Contains no Python module: one file for every interpreter, free-threaded ones included.
+_LIBRARY = Path(__file__).with_name("libconvt_ext.so")
 
 # Read once, so that calls do not read the environment.
 DISABLED = os.environ.get("CONVT_EXT_DISABLE", "") not in ("", "0")
@@ -42,13 +46,11 @@ def _load() -> str | None:
     unknown_torch = _torch.missing_reason()
     if unknown_torch is not None:
         return unknown_torch
+    if not _LIBRARY.is_file():
+        return f"the compiled file convt_ext/{_LIBRARY.name} is not installed: {_REINSTALL}"
     try:
-        importlib.import_module("convt_ext._C")
-    except ModuleNotFoundError as error:
-        if error.name != "convt_ext._C":
-            raise
-        return f"the compiled file convt_ext/_C.abi3.so is not installed: {_REINSTALL}"
-    except ImportError as error:
+        torch.ops.load_library(str(_LIBRARY))
+    except OSError as error:
         return f"the compiled file of convt_ext does not load ({error}): {_REINSTALL}"
     return None
 
@@ -78,13 +80,19 @@ def build_info() -> dict[str, Any]:
 def _build_info() -> dict[str, Any]:
     if load_error is not None:
         return {"version": __version__, "cuda": None, "architectures": [], "sources": None, "reason": load_error}
-    # A constant of the module, because PyTorch leaks strings that an op of the stable ABI returns.
-    return json.loads(importlib.import_module("convt_ext._C").build_info)
+    function = _loaded().convt_ext_build_info
+    function.restype = ctypes.c_char_p
+    return json.loads(function())
 
 
 def has_autocast() -> bool:
     """Returns whether the loaded binary found PyTorch's function that caches casts."""
-    return bool(importlib.import_module("convt_ext._C").has_autocast)
+    return bool(_loaded().convt_ext_has_autocast())
+
+
+def _loaded() -> ctypes.CDLL:
+    """Returns the library that `_load` has loaded, for its two plain C functions."""
+    return ctypes.CDLL(str(_LIBRARY))
 
 
 def runs_on(architecture: str, capability: tuple[int, int]) -> bool:

@@ -35,7 +35,7 @@ CHECKOUT = wheels.CHECKOUT
 FOLDER = CHECKOUT / ".venv-matrix"
 
 # What is promised. pip finds the newest torch that has a wheel for a Python.
-PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
 TORCHES = {"oldest": "torch==2.10.*", "newest": "torch"}
 BUILDS = ("cpu", "cuda")
 

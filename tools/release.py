@@ -73,7 +73,7 @@ def published(record: str) -> dict[str, str]:
 def version_of(name: str) -> str:
     """Of a file of a release, without its local part.
 
-    >>> version_of("convt_ext-0.1.0+cu129-cp310-abi3-manylinux_2_28_x86_64.whl"), version_of("convt_ext-0.1.0.tar.gz")
+    >>> version_of("convt_ext-0.1.0+cu129-py3-none-manylinux_2_28_x86_64.whl"), version_of("convt_ext-0.1.0.tar.gz")
     ('0.1.0', '0.1.0')
     """
     return name.removesuffix(".tar.gz").split("-")[1].partition("+")[0]

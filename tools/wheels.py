@@ -18,7 +18,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SITE = CHECKOUT / "build/site"
-BINARY = "convt_ext/_C.abi3.so"
+BINARY = "convt_ext/libconvt_ext.so"
 
 
 def tree_digest() -> str:

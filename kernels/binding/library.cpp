@@ -1,5 +1,4 @@
-// The ops' schemas, and the Python module that loading the binary needs.
-#include <Python.h>
+// The ops' schemas, and what the library reports about itself.
 #include <cuda_runtime_api.h>
 #include <torch/csrc/stable/library.h>
 
@@ -98,7 +97,7 @@ namespace {
 // In one piece, as tools look for it in the file: a compiler may store a longer text by its words.
 __attribute__((used)) constexpr char kSourcesDigest[] = CONVT_SOURCES_DIGEST;
 
-// What this binary is, as JSON: a constant of the module.
+// The build of this library, as JSON.
 std::string build_info() {
   std::string architectures;
   const std::string list = CONVT_ARCHITECTURES;  // "8.0;9.0a"
@@ -115,14 +114,13 @@ std::string build_info() {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) PyObject* PyInit__C() {
-  static PyModuleDef definition = {
-      PyModuleDef_HEAD_INIT, "_C", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
-  PyObject* module = PyModule_Create(&definition);
-  if (module != nullptr && (PyModule_AddStringConstant(module, "build_info", build_info().c_str()) != 0 ||
-                            PyModule_AddIntConstant(module, "has_autocast", convt::binding::has_cached_cast()) != 0)) {
-    Py_DECREF(module);
-    return nullptr;
-  }
-  return module;
+// convt_ext/_extension.py calls these two through ctypes. The library uses no function of Python's, so that one file
+// loads into every interpreter. They are no ops, because PyTorch leaks strings that an op of the stable ABI returns.
+extern "C" __attribute__((visibility("default"))) const char* convt_ext_build_info() {
+  static const std::string info = build_info();
+  return info.c_str();
+}
+
+extern "C" __attribute__((visibility("default"))) int convt_ext_has_autocast() {
+  return convt::binding::has_cached_cast();
 }

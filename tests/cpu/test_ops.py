@@ -170,18 +170,14 @@ def test_old_torch_is_one_line(monkeypatch):
     assert _extension._load() == "convt_ext needs torch >= 2.10 and found torch 2.9.1+cu128: upgrade torch"
 
 
-def test_missing_binary_is_one_line(monkeypatch):
-    def missing(name):
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(_extension.importlib, "import_module", missing)
-    assert "is not installed: install a wheel file of convt_ext" in _extension._load()
-
-    def broken(name):
-        raise ImportError("libfoo.so: cannot open shared object file")
-
-    monkeypatch.setattr(_extension.importlib, "import_module", broken)
-    assert "libfoo.so" in _extension._load()
+def test_missing_binary_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setattr(_extension, "_LIBRARY", tmp_path / "libconvt_ext.so")
+    missing = "convt_ext/libconvt_ext.so is not installed: install a wheel file of convt_ext"
+    assert missing in _extension._load()
+    _extension._LIBRARY.write_bytes(b"no library")
+    reason = _extension._load()
+    assert "does not load" in reason
+    assert str(_extension._LIBRARY) in reason
 
 
 def test_a_failure_that_is_handled_keeps_nothing_alive(monkeypatch):

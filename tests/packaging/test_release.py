@@ -23,12 +23,12 @@ def release(monkeypatch):
 
 def make_wheel(folder: Path, version: str) -> Path:
     """A wheel that pip takes for one of ours, without a binary."""
-    wheel = folder / f"convt_ext-{version}-cp310-abi3-manylinux_2_28_x86_64.whl"
+    wheel = folder / f"convt_ext-{version}-py3-none-manylinux_2_28_x86_64.whl"
     wheel.parent.mkdir(parents=True, exist_ok=True)
     info = f"convt_ext-{version}.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: convt_ext\nVersion: {version}\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp310-abi3-linux_x86_64\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-linux_x86_64\n")
         archive.writestr(f"{info}/RECORD", "")
     return wheel
 
@@ -72,9 +72,9 @@ def names(folder: Path) -> set[str]:
 def test_files_are_where_they_belong(release, assemble, tmp_path):
     assemble(tmp_path / "to")
     default, sdist = (
-        f"convt_ext-{release.version()}{end}" for end in ("-cp310-abi3-manylinux_2_28_x86_64.whl", ".tar.gz")
+        f"convt_ext-{release.version()}{end}" for end in ("-py3-none-manylinux_2_28_x86_64.whl", ".tar.gz")
     )
-    other = default.replace("-cp310", "+cu129-cp310")
+    other = default.replace("-py3", "+cu129-py3")
     assert names(tmp_path / "to/upload") == {default, sdist}
     assert names(tmp_path / "to/assets") == {default, sdist, other, "SHA256SUMS"}
     sums = (tmp_path / "to/assets/SHA256SUMS").read_text()
@@ -112,7 +112,7 @@ def test_a_missing_sdist_is_no_release(assemble, built, tmp_path):
         assemble(tmp_path / "to")
 
 
-EARLIER = "convt_ext-0.0.9+cu129-cp310-abi3-manylinux_2_28_x86_64.whl"
+EARLIER = "convt_ext-0.0.9+cu129-py3-none-manylinux_2_28_x86_64.whl"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ EARLIER = "convt_ext-0.0.9+cu129-cp310-abi3-manylinux_2_28_x86_64.whl"
     [
         ({EARLIER: "0" * 64}, "was published as sha256 0{64} and is [0-9a-f]{64} now"),
         ({}, "is an earlier wheel, and published.sha256 has no digest of it"),
-        ({"convt_ext-0.0.8+cu129-cp310-abi3-x.whl": "0" * 64}, "convt_ext-0.0.8.* was published, and is not among"),
+        ({"convt_ext-0.0.8+cu129-py3-none-x.whl": "0" * 64}, "convt_ext-0.0.8.* was published, and is not among"),
     ],
 )
 def test_an_earlier_wheel_is_as_it_was_published(assemble, built, tmp_path, digests, words):
@@ -188,8 +188,8 @@ echo "$@" >> "$0.log"
 [ "$1 $2" = "$BROKEN" ] && exit 1
 case "$1 $2 $3" in
   "release list "*) printf 'v1\\nv2\\n' ;;
-  "release view v2") echo convt_ext-2+cu129-cp310.whl ;;
-  "release download v2") touch "$5/convt_ext-2+cu129-cp310.whl" ;;
+  "release view v2") echo convt_ext-2+cu129-py3.whl ;;
+  "release download v2") touch "$5/convt_ext-2+cu129-py3.whl" ;;
   "release download "*) exit 1 ;;
 esac
 exit 0
@@ -213,7 +213,7 @@ def earlier_wheels(tmp_path):
 
 def test_earlier_wheels_are_fetched(earlier_wheels, tmp_path):
     assert earlier_wheels() == 0
-    assert names(tmp_path / "to") == {"convt_ext-2+cu129-cp310.whl"}
+    assert names(tmp_path / "to") == {"convt_ext-2+cu129-py3.whl"}
     assert "download v1" not in (tmp_path / "gh.log").read_text()
 
 
@@ -271,9 +271,9 @@ def test_one_wheel_has_no_local_version(release):
 @pytest.mark.parametrize(
     ("cuda", "name"),
     [
-        ("13.0", "convt_ext-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl"),
-        ("13.0", "convt_ext-0.1.0-cp310-abi3-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"),
-        ("12.9", "convt_ext-0.1.0+cu129-cp310-abi3-manylinux_2_28_aarch64.whl"),
+        ("13.0", "convt_ext-0.1.0-py3-none-manylinux_2_28_x86_64.whl"),
+        ("13.0", "convt_ext-0.1.0-py3-none-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"),
+        ("12.9", "convt_ext-0.1.0+cu129-py3-none-manylinux_2_28_aarch64.whl"),
     ],
 )
 def test_names_of_a_release(check_release, cuda, name):
@@ -283,11 +283,11 @@ def test_names_of_a_release(check_release, cuda, name):
 @pytest.mark.parametrize(
     ("cuda", "name", "words"),
     [
-        ("12.9", "convt_ext-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl", "must have the local version cu129"),
-        ("13.0", "convt_ext-0.1.0+cu130-cp310-abi3-manylinux_2_28_x86_64.whl", r"local version \(none\)"),
-        ("13.0", "convt_ext-0.1.0-cp310-abi3-manylinux_2_34_x86_64.whl", "newer Linux than manylinux_2_28"),
-        ("13.0", "convt_ext-0.1.0-cp310-abi3-linux_x86_64.whl", "newer Linux than manylinux_2_28"),
-        ("11.8", "convt_ext-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl", "choose one of 13.0, 12.9"),
+        ("12.9", "convt_ext-0.1.0-py3-none-manylinux_2_28_x86_64.whl", "must have the local version cu129"),
+        ("13.0", "convt_ext-0.1.0+cu130-py3-none-manylinux_2_28_x86_64.whl", r"local version \(none\)"),
+        ("13.0", "convt_ext-0.1.0-py3-none-manylinux_2_34_x86_64.whl", "newer Linux than manylinux_2_28"),
+        ("13.0", "convt_ext-0.1.0-py3-none-linux_x86_64.whl", "newer Linux than manylinux_2_28"),
+        ("11.8", "convt_ext-0.1.0-py3-none-manylinux_2_28_x86_64.whl", "choose one of 13.0, 12.9"),
     ],
 )
 def test_names_that_are_none_of_a_release(check_release, cuda, name, words):

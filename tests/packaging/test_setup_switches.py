@@ -52,6 +52,17 @@ def test_without_switches(setup_py):
     assert set(extension.sources) == {name for name in kernels if name.endswith((".cpp", ".cu"))}
 
 
+def test_names_of_wheel_and_library(setup_py):
+    """Neither depends on the Python that builds: the library uses nothing of it."""
+    arguments = setup_py()["arguments"]
+    distribution = setuptools.Distribution({"ext_modules": arguments["ext_modules"]})
+    assert arguments["cmdclass"]["bdist_wheel"](distribution).get_tag()[:2] == ("py3", "none")
+    build = arguments["cmdclass"]["build_ext"](distribution)
+    build.ensure_finalized()
+    assert build.get_ext_fullpath("convt_ext._C") == f"{build.build_lib}/convt_ext/libconvt_ext.so"
+    assert build.get_ext_filename("convt_ext._C") == "convt_ext/libconvt_ext.so"
+
+
 @pytest.mark.parametrize(
     ("cuda_major", "available", "chosen"),
     [
@@ -207,7 +218,7 @@ def test_without_a_binary(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "(1, 1, 4, 4)" in done.stdout
-    assert "_C.abi3.so is not installed" in done.stdout
+    assert "libconvt_ext.so is not installed" in done.stdout
 
 
 def test_a_header_of_a_kernel_compiles_kernels_again(setup_py, monkeypatch, tmp_path):

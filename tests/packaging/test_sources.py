@@ -73,7 +73,7 @@ def test_moving_bytes_between_neighbouring_files_changes_the_digest(tree):
     "name",
     [
         "convt_ext/__pycache__/ops.cpython-311.pyc",
-        "convt_ext/_C.abi3.so",
+        "convt_ext/libconvt_ext.so",
         "tests/plan/build/_plan.o",
         "tests/plan/_plan.cpython-311-x86_64-linux-gnu.so",
         "tests/gpu_report.json",

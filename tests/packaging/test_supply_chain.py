@@ -128,7 +128,7 @@ def test_messages_that_name_what_is_not_owned(supply_chain, text):
     "text",
     [
         "pip install dist/convt_ext-*.whl",
-        "pip install ./convt_ext-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl",
+        "pip install ./convt_ext-0.1.0-py3-none-manylinux_2_28_x86_64.whl",
         "pip install --force-reinstall --no-deps FILE.whl",
         "pip install --no-build-isolation .` builds convt_ext",
         "pip install torch, then build\nconvt_ext",

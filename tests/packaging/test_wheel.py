@@ -7,13 +7,14 @@ import importlib
 import importlib.metadata
 import re
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-BINARY = "convt_ext/_C.abi3.so"
+BINARY = "convt_ext/libconvt_ext.so"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def metadata(wheel, names):
 
 def test_one_file_for_every_python(wheel, names):
     version = importlib.import_module("convt_ext").__version__
-    assert re.match(rf"convt_ext-{re.escape(version)}(\+cu\d+)?-cp310-abi3-", wheel.name)
+    assert re.match(rf"convt_ext-{re.escape(version)}(\+cu\d+)?-py3-none-", wheel.name)
     assert [name for name in names if name.endswith(".so")] == [BINARY]
 
 
@@ -58,6 +59,16 @@ def test_the_binary_needs_no_cuda_library(tools, wheel):
     assert "libtorch_cpu.so" in needed
     assert not [name for name in needed if "cuda" in name or "cudart" in name or name.startswith("libc10")]
     assert set(needed) <= set(check.ALLOWED)
+
+
+def test_the_binary_uses_nothing_of_python(tools, wheel):
+    """So that one file loads into every Python, free-threaded ones included."""
+    elftools = pytest.importorskip("elftools.elf.elffile")
+    check = tools("check_wheel")
+    assert check.python_symbols(check.elf_of(wheel)) == []
+    module = next(Path(sysconfig.get_path("stdlib"), "lib-dynload").glob("*.so"))
+    with module.open("rb") as file:
+        assert check.python_symbols(elftools.ELFFile(file))
 
 
 def test_the_binary_does_not_say_where_it_was_built(tools, wheel):
@@ -79,14 +90,14 @@ def test_an_error_does_not_say_where_the_binary_was_built(tools):
     assert tools("check_wheel").absolute_paths(words.encode()) == []
 
 
-def test_the_binary_exports_its_entry_point_alone(tools, wheel):
+def test_the_binary_exports_its_two_functions_alone(tools, wheel):
     pytest.importorskip("elftools")
     table = tools("check_wheel").elf_of(wheel).get_section_by_name(".dynsym")
     defined = [symbol for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"]
     exported = {symbol.name for symbol in defined if symbol["st_info"]["bind"] == "STB_GLOBAL"}
     marks = {"_edata", "_end", "__bss_start", "_init", "_fini"}  # the linker's own
     # A CUDA runtime whose symbols were visible could be bound by the next library that is loaded.
-    assert exported - marks == {"PyInit__C"}
+    assert exported - marks == {"convt_ext_build_info", "convt_ext_has_autocast"}
 
 
 def test_only_the_package_is_shipped(names):
