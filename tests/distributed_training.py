@@ -125,7 +125,7 @@ def main(backend: str, device: str, folder: str, rank: int, world: int, served: 
         with ExitStack() as stack:
             if its_way == "fsdp_enabled" and name == "mine":
                 stack.enter_context(enabled())
-                stack.enter_context(use_precision("ieee"))
+                stack.enter_context(use_precision("exact"))
             losses[name] = train(parallel(model, its_way, device, rank), STEPS, place, first=1000 * rank)
         calls[name] = (counted.calls if counted else 0) - before[0]
         frames[name] = torch._dynamo.utils.counters["frames"]["ok"] - before[1]
