@@ -86,7 +86,7 @@ def test_cases_equal_the_oracle(oracle, case, kind):
         assert_same_bits(call.run(), expected, f"channels_last {channels_last}")
 
 
-@pytest.mark.parametrize("precision", ["exact", "aten"])
+@pytest.mark.parametrize("precision", ["ieee", "aten"])
 @each_case("plain", "k4s2p1", "odd_sizes", "gcd_2", "many_channels_in", "channels_last")
 def test_subnormal_products_equal_the_oracle(oracle, case, precision):
     """Products of about 2^-140: subnormal numbers are not flushed to zero, and signs of zeros are right."""
@@ -135,7 +135,7 @@ def test_aten_equals_pytorch_without_cudnn(name, bias):
     assert_same_bits(call.run(), expected)
 
 
-@pytest.mark.parametrize("precision", ["exact", "aten"])
+@pytest.mark.parametrize("precision", ["ieee", "aten"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_candidate_of_a_layer_has_the_same_bits(name, precision):
     call = layer(name, True, precision)
