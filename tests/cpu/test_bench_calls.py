@@ -88,7 +88,7 @@ def slow_once(seconds):
     """A conv_transpose2d with a slow first call; records the threads that call it."""
     threads = []
 
-    def call(input, weight, bias, *, precision, **arguments):
+    def call(input, weight, bias, *, precision, backend, **arguments):
         if not threads:
             time.sleep(seconds)
         threads.append(threading.current_thread())

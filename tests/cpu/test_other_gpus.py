@@ -40,7 +40,7 @@ def test_tensor_cores_of_other_gpus_are_measured_where_switches_ask_for_it(dtype
 def test_tensor_cores_of_other_gpus_are_whose_a_tuning_file_says(a100, monkeypatch):
     environment = files.Environment("NVIDIA A100", A100, "", "13.0", "2.11.0", torch.backends.cudnn.version(), "580")
     x, weight, bias = operands(torch.float16)
-    problem = decide(x, weight, bias, precision="half")[3]
+    problem = decide(x, weight, bias, backend="convt_ext")[3]
     asked = planner.Problem.of_call(x, weight, True, problem.arguments, A100)
     plan = planner.plan(asked)["candidates"][0]
     knobs = {name: value for name, value in plan.items() if name not in planner.OF_EVERY_PLAN}

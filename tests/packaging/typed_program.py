@@ -17,14 +17,15 @@ y: Tensor = convt_ext.conv_transpose2d(x, weight, bias, stride=2, padding=(1, 1)
 y = convt_ext.conv_transpose2d(x, weight, stride=2, padding=1, residual=skip, activation="relu", precision="ieee")
 y = convt_ext.conv_transpose2d(x, weight, stride=2, padding=1, activation=nn.GELU())
 y = convt_ext.conv_transpose2d(x, weight, stride=2, padding=1, activation=torch.relu)
+y = convt_ext.conv_transpose2d(x, weight, backend="torch")
 
-layer = ConvTranspose2d(8, 4, 4, stride=2, padding=1, precision="ieee")
+layer = ConvTranspose2d(8, 4, 4, stride=2, padding=1, precision="exact", backend="auto")
 lazy = LazyConvTranspose2d(4, 3, stride=(2, 2), precision=None)
 word: str | None = layer.precision
 y = layer(x)
 
 model = nn.Sequential(nn.ConvTranspose2d(8, 4, 4), nn.ReLU())
-model = convt_ext.convert(model, precision="ieee", fuse=True, filter_fn=lambda module, name: name != "last")
+model = convt_ext.convert(model, precision="exact", backend=None, fuse=True, filter_fn=lambda module, name: name != "last")
 first: nn.Module = model[0]
 model = convt_ext.unfreeze(convt_ext.freeze(model.eval()))
 model = convt_ext.revert(model)
@@ -34,7 +35,7 @@ convt_ext.disable()
 with convt_ext.enabled():
     y = nn.functional.conv_transpose2d(x, weight)
 
-with convt_ext.use_precision("ieee") as scope:
+with convt_ext.use_precision("exact") as scope, convt_ext.flags(precision="ieee", backend="auto"):
     y = layer(x)
 
 
