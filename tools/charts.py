@@ -34,10 +34,11 @@ RESULTS = "benchmarks/results"
 CALLS, STEPS = "h200_unseen_race.json", "h200_steps.json"
 ESTIMATE = "h200_unseen_estimate.json"  # the same calls without measuring; may be missing
 PROGRAMS = "h200_programs.json"  # compiled programs; may be missing
+DRAWN, EAGER = "h200_drawn_programs.json", "h200_eager_programs.json"  # likewise: drawn at random; fused, eager
 ON_H100 = "h100_unseen_race.json", "h100_unseen_estimate.json"  # the same calls there; may be missing
 CHARTS = {"light": "docs/speed.svg", "dark": "docs/speed-dark.svg"}
 _LAYERS = "[unseen_validation.csv](benchmarks/unseen_validation.csv)"
-MEASURE = 'make bench-results ONLY="unseen_race unseen_estimate steps programs"'
+MEASURE = 'make bench-results ONLY="unseen_race unseen_estimate steps programs drawn_programs eager_programs"'
 
 
 _BLOCK = r"(<!-- figures: {name} -->\n)(.*?)(<!-- /figures -->)"
@@ -53,6 +54,8 @@ class Results:
     steps: dict[str, Any] | None
     estimate: dict[str, Any] | None
     programs: dict[str, Any] | None
+    drawn: dict[str, Any] | None
+    eager: dict[str, Any] | None
     on_h100: list[dict[str, Any] | None]
     digest: str | None  # of the calls and the programs, which are what the chart shows
 
@@ -71,7 +74,8 @@ def read_results(folder: Path) -> Results:
     whole = calls is not None and programs is not None
     digest = hashlib.sha256(b"".join((folder / name).read_bytes() for name in (CALLS, PROGRAMS))) if whole else None
     on_h100 = [read(name) for name in ON_H100]
-    return Results(calls, read(STEPS), read(ESTIMATE), programs, on_h100, digest.hexdigest() if digest else None)
+    others = read(DRAWN), read(EAGER), on_h100
+    return Results(calls, read(STEPS), read(ESTIMATE), programs, *others, digest.hexdigest() if digest else None)
 
 
 def refuse_missing_kernels(results: Results) -> None:
@@ -135,14 +139,15 @@ def _speed(results: Results) -> str:
         f"**Single calls: {summary.speedup:.2f} times as fast** as PyTorch's operator. This is the geometric mean of "
         f"{summary.num_calls} calls of the {layers} held-out layers in {_LAYERS}: forward pass and both gradients, "
         f"TF32 and bfloat16, NCHW and channels_last. Kernels of convt_ext run {summary.num_ours} of them. "
-        f"{_slower(summary)}; the slowest has {summary.worst:.2f} times PyTorch's speed.",
+        f"{_slower(summary)}.",
         *_without_measuring(results.estimate),
         *_on_h100(results.on_h100),
-        *_compiled(results.programs),
+        *_fused(results.eager),
+        *_compiled(results.programs, results.drawn),
         f"**Whole steps, eager: {min(ratios):.2f} to {max(ratios):.2f} times as fast** in wall time, "
-        f"{SUMMARY['geometric_mean'](ratios):.2f} in the geometric mean ({len(ratios)} training and inference steps of "
-        f"{listed(programs)}).",
-        f"Measured on {_machines([calls, steps, results.programs, results.estimate])}; unless stated otherwise with "
+        f"{SUMMARY['geometric_mean'](ratios):.2f} in the geometric mean ({len(ratios)} steps of {len(programs)} "
+        "networks).",
+        f"Measured on {_machines(_measured_here(results))}; unless stated otherwise with "
         "`torch.backends.cudnn.benchmark = True`, after each shape was benchmarked "
         "([when](docs/guide.md#benchmarks)).",
     ]
@@ -154,27 +159,60 @@ def _speed(results: Results) -> str:
     return "\n".join([picture, "", *(_paragraph(line, "- ") for line in lines)])
 
 
-def _compiled(programs: dict[str, Any] | None) -> list[str]:
+def _measured_here(results: Results) -> list[dict[str, Any] | None]:
+    return [results.calls, results.steps, results.programs, results.drawn, results.eager, results.estimate]
+
+
+def _rows(content: dict[str, Any] | None, mode: str) -> list[Row]:
+    """The measured rows of a mode."""
+    rows = content["rows"] if content else []
+    return [row for row in rows if row["mode"] == mode and row["ours_us"] and row["torch_us"]]
+
+
+def _gains(rows: Sequence[Row]) -> list[float]:
+    return [row["torch_us"] / row["ours_us"] for row in rows]
+
+
+def _means(rows: Sequence[Row]) -> list[str]:
+    """The geometric mean of each dtype."""
+    mean = SUMMARY["geometric_mean"]
+    return [f"{mean(_gains([row for row in rows if row['dtype'] == dtype])):.2f}" for dtype in DTYPES]
+
+
+def _fused(eager: dict[str, Any] | None) -> list[str]:
+    rows = _rows(eager, "eager")
+    if not rows:
+        return []
+    of_float, of_half = _means(rows)
+    return [
+        f"**Fused layers, eager: {of_float} times (TF32) and {of_half} times (bfloat16) as fast** as PyTorch's "
+        f"separate functions ({len(rows)} calls), at least {min(_gains(rows)):.2f} times."
+    ]
+
+
+def _compiled(programs: dict[str, Any] | None, drawn: dict[str, Any] | None) -> list[str]:
     if programs is None:
         return []
-    infer, train = (
-        [row for row in programs["rows"] if row["mode"] == mode and row["ours_us"] and row["torch_us"]]
-        for mode in ("compiled", "train_compiled")
-    )
-    of_dtypes = {dtype: [r["torch_us"] / r["ours_us"] for r in infer if r["dtype"] == dtype] for dtype in DTYPES}
-    mean, gains = SUMMARY["geometric_mean"], [row["torch_us"] / row["ours_us"] for row in infer]
-    same = sum(abs(gain - 1) < 0.01 for gain in gains)
+    infer, train, at_random = (
+        *(_rows(programs, mode) for mode in ("compiled", "train_compiled")), _rows(drawn, "compiled")
+    )  # fmt: skip
+    of_float, of_half = _means(infer)
+    same = sum(abs(gain - 1) < 0.01 for gain in _gains(infer))
     text = (
-        f"**Compiled programs: {mean(of_dtypes['float32']):.2f} times (TF32) and {mean(of_dtypes['bfloat16']):.2f} "
-        f"times (bfloat16) as fast** on the GPU as the compiled original ({len(infer)} programs for inference). {same} "
-        f"of them run at its speed within 1 %, most because the original is chosen; the slowest has {min(gains):.2f} "
-        "times its speed."
+        f"**Compiled programs: {of_float} times (TF32) and {of_half} times (bfloat16) as fast** on the GPU as the "
+        f"compiled original ({len(infer)} inference programs)"
+    )
+    if at_random:
+        text += f"; {' and '.join(_means(at_random))} on {len(at_random)} drawn at random"
+    text += (
+        f". {same} of the {len(infer)} run at its speed within 1 %; the slowest of all has "
+        f"{min(_gains([*infer, *at_random])):.2f} times its speed."
     )
     if train:
         steps, walls = ([row[f"torch_{k}us"] / row[f"ours_{k}us"] for row in train] for k in ("", "wall_"))
         text += (
-            f" Training steps of {listed(list(dict.fromkeys(row['program'] for row in train)))}: {min(steps):.2f} to "
-            f"{max(steps):.2f} times on the GPU, {min(walls):.2f} to {max(walls):.2f} times in wall time."
+            f" Training steps: {min(steps):.2f} to {max(steps):.2f} times on the GPU, {min(walls):.2f} to "
+            f"{max(walls):.2f} in wall time."
         )
     return [text]
 

@@ -38,6 +38,7 @@ def text(folder: Path) -> str:
     sections = [_HEAD]
     for name, title in _CALLS.items():
         sections += _section(title, folder, name, _calls)
+    sections += _section("Layers with fused functions, eager", folder, "eager_programs", _programs)
     sections += _section("Compiled programs", folder, "programs", _programs)
     sections += _section("Compiled programs that were drawn at random", folder, "drawn_programs", _programs)
     sections += _section("Whole steps, eager, wall time", folder, "steps", _steps)
@@ -88,7 +89,7 @@ def _calls(rows: Sequence[Row]) -> list[str]:
 
 
 def _programs(rows: Sequence[Row]) -> list[str]:
-    rows = [row for row in rows if row["ours_us"] and row["torch_us"] and row["mode"] != "eager"]
+    rows = [row for row in rows if row["ours_us"] and row["torch_us"]]
     lines = []
     for key in dict.fromkeys((row["program"], row["mode"]) for row in rows):
         cells = [key[0] + (", training step" if key[1] == "train_compiled" else "")]
@@ -102,7 +103,7 @@ def _programs(rows: Sequence[Row]) -> list[str]:
     means = [
         f"{mode.replace('train_compiled', 'training steps').replace('compiled', 'inference')} "
         f"{dtype} {mean([row['torch_us'] / row['ours_us'] for row in of_it]):.2f}"
-        for mode in ("compiled", "train_compiled")
+        for mode in ("eager", "compiled", "train_compiled")
         for dtype in ("float32", "bfloat16")
         if (of_it := [row for row in rows if (row["mode"], row["dtype"]) == (mode, dtype)])
     ]

@@ -88,9 +88,8 @@ def test_figures_are_those_of_the_results(tool, tree):
     assert "3 calls of the 2 held-out layers in [unseen_validation.csv](benchmarks/unseen_validation.csv)" in text
     assert "Kernels of convt_ext run 2 of them" in text
     assert "1 is more than 2 % slower than PyTorch's operator, 1 more than 10 %" in text
-    assert "the slowest has 0.80 times PyTorch's speed" in text
     assert "**Whole steps, eager: 0.90 to 2.00 times as fast** in wall time, 1.48 in the geometric mean" in text
-    assert "(3 training and inference steps of Net and Other)" in text
+    assert "(3 steps of 2 networks)" in text
     assert "an NVIDIA H200 with torch 2.11.0+cu130 and cuDNN 9.19 (2026-01-02)" in text
 
 
@@ -125,16 +124,33 @@ def test_compiled_programs(tool, tree):
     (tree / tool.RESULTS / tool.PROGRAMS).write_text(json.dumps({**RUN, "rows": rows}))
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
     assert "**Compiled programs: 2.00 times (TF32) and 0.50 times (bfloat16) as fast** on the GPU" in text
-    assert "(3 programs for inference). 1 of them run at its speed within 1 %" in text
-    assert "the slowest has 0.50 times its speed" in text
-    assert "Training steps of Net and Other: 1.20 to 1.20 times on the GPU, 1.10 to 1.10 times in wall time" in text
+    assert "(3 inference programs). 1 of the 3 run at its speed within 1 %" in text
+    assert "the slowest of all has 0.50 times its speed" in text
+    assert "Training steps: 1.20 to 1.20 times on the GPU, 1.10 to 1.10 in wall time" in text
+
+
+def test_programs_drawn_at_random(tool, tree):
+    rows = [program("compiled", dtype, ours, 12.0) for dtype in ("float32", "bfloat16") for ours in (6.0, 48.0)]
+    (tree / tool.RESULTS / tool.DRAWN).write_text(json.dumps({**RUN, "rows": rows}))
+    text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
+    assert "(2 inference programs); 0.71 and 0.71 on 4 drawn at random. 0 of the 2 run" in text
+    assert "the slowest of all has 0.25 times its speed" in text
+
+
+def test_fused_layers(tool, tree):
+    assert "Fused" not in tool.figures(tool.read_results(tree / tool.RESULTS))["speed"]
+    rows = [program("eager", dtype, 10.0, 10.0 * gain) for dtype, gain in (("float32", 2.0), ("bfloat16", 1.5))]
+    (tree / tool.RESULTS / tool.EAGER).write_text(json.dumps({**RUN, "rows": rows}))
+    text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
+    assert "**Fused layers, eager: 2.00 times (TF32) and 1.50 times (bfloat16) as fast**" in text
+    assert "(2 calls), at least 1.50 times" in text
 
 
 def test_none_is_slower(tool, tree):
     path = tree / tool.RESULTS / tool.CALLS
     path.write_text(json.dumps({**RUN, "rows": [call(1.0, 1.0)]}))
     text = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
-    assert "None is more than 2 % slower than PyTorch's operator; the slowest has 1.00 times" in text
+    assert "None is more than 2 % slower than PyTorch's operator." in text
 
 
 @pytest.mark.parametrize("name", ["CALLS", "ESTIMATE"])

@@ -25,7 +25,9 @@ word: str | None = layer.precision
 y = layer(x)
 
 model = nn.Sequential(nn.ConvTranspose2d(8, 4, 4), nn.ReLU())
-model = convt_ext.convert(model, precision="exact", backend=None, fuse=True, filter_fn=lambda module, name: name != "last")
+model = convt_ext.convert(
+    model, precision="exact", backend=None, fuse=True, filter_fn=lambda module, name: name != "last"
+)
 first: nn.Module = model[0]
 model = convt_ext.unfreeze(convt_ext.freeze(model.eval()))
 model = convt_ext.revert(model)
