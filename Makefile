@@ -4,6 +4,7 @@
 #   TORCH_CPU_INDEX  the index of torch's CPU builds: where it is set, .venv gets one of them
 #   SYSTEM=1      use PYTHON as it is, with its own torch and pytest, instead of making .venv
 #   ARCHS         the GPUs to compile for (this machine's; 9.0a where it has none); release: all that a release has
+#   DIST          the folder that build writes the wheel to (dist)
 #   CUDA_RELEASE  the CUDA that toolkit-test builds with (13.5)
 #   TEST_ARGS     more arguments for pytest
 #   SHARDS        how many processes share the GPU tests, side by side on all GPUs (as many as cores)
@@ -19,6 +20,7 @@ PYTHON ?= python3
 TORCH_SPEC ?= torch==2.13.0
 SYSTEM ?= 0
 ARCHS ?= $(or $(TORCH_CUDA_ARCH_LIST),$(shell $(PYTHON) tools/architecture.py))
+DIST ?= dist
 REPORT ?= $(CURDIR)/tests/gpu_report.json
 SHARDS ?=
 LIMIT ?=
@@ -35,12 +37,14 @@ CUDA_RELEASE ?= 13.5
 ifeq ($(SYSTEM),1)
 RUN := $(PYTHON)
 READY :=
+BASE :=
 NO_FETCH := --no-fetch
 # A system's Python is left alone: tools/wheels.py unpacks the wheel into build/site.
 export PYTHONPATH := $(CURDIR)/build/site$(if $(PYTHONPATH),:$(PYTHONPATH))
 else
 RUN := $(CURDIR)/.venv/bin/python
 READY := .venv/ready
+BASE := .venv/base
 endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -57,29 +61,36 @@ help: ## list the tasks
 
 env: $(READY) ## make .venv with torch and every tool
 
-.venv/ready: $(wildcard tools/*requirements.txt)
+.venv/base: tools/demo_requirements.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/python tools/install_torch.py "$(TORCH_SPEC)"
+	.venv/bin/python -m pip install --quiet "$(TORCH_SPEC)" -r tools/demo_requirements.txt
+	@touch $@
+
+.venv/ready: $(wildcard tools/*requirements.txt) .venv/base
 	.venv/bin/python -m pip install --quiet "$(TORCH_SPEC)" -r tools/requirements.txt
 	@touch $@
 
-build: $(READY) ## build the wheel into dist/ (takes CUDA 13's compiler from PyPI where nvcc is missing)
-	@rm -rf build/lib* build/bdist* dist/*.whl
+build: $(BASE) ## build the wheel into dist/ (takes CUDA 13's compiler from PyPI where nvcc is missing)
+	@rm -rf build/lib* build/bdist* $(DIST)/*.whl
 	home="$$($(RUN) tools/cuda_toolkit.py $(NO_FETCH))" && \
-	  CUDA_HOME="$$home" TORCH_CUDA_ARCH_LIST="$(filter-out release,$(ARCHS))" $(RUN) -m build --wheel --no-isolation --outdir dist .
+	  CUDA_HOME="$$home" TORCH_CUDA_ARCH_LIST="$(filter-out release,$(ARCHS))" $(RUN) -m build --wheel --no-isolation --outdir $(DIST) .
 
-install: $(READY) ## install the wheel of dist/, building it when it is not of these sources
+install: $(BASE) ## install the wheel of dist/, building it when it is not of these sources
 	@$(RUN) tools/wheels.py path >/dev/null || $(MAKE) build
 	@$(RUN) tools/wheels.py install
 
-# Without a GPU no kernel runs: a wheel that has to be built need not be optimized, which takes most of the time.
-demo: $(READY) ## layers and converted networks before and after, with times and a chart where there is a GPU
-	@$(RUN) tools/wheels.py path >/dev/null 2>&1 || nvidia-smi -L >/dev/null 2>&1 || CONVT_EXT_FAST_COMPILE=1 $(MAKE) build
-	@$(MAKE) install
+# Without a GPU no kernel runs, and plans do not depend on a wheel's architectures: a wheel for the demo alone is not
+# optimized, and is for GPUs without tensor-core kernels, which take most of the time. `make test` does not use it.
+QUICK := build/quick
+demo: $(BASE) ## layers and converted networks before and after, with times and a chart where there is a GPU
+	@if $(RUN) tools/wheels.py path >/dev/null 2>&1 || nvidia-smi -L >/dev/null 2>&1; then $(MAKE) install; else \
+	  $(RUN) tools/wheels.py path $(QUICK) >/dev/null 2>&1 || \
+	    CONVT_EXT_FAST_COMPILE=1 $(MAKE) build ARCHS=7.5 DIST=$(QUICK) && $(RUN) tools/wheels.py install $(QUICK); fi
 	cd tests && $(RUN) -m convt_ext demo --chart ../build/convt_ext_demo.png
 
 # Inside tests/: the checkout's top must not be on sys.path, where it would hide the wheel.
-test: install ## run all that this machine can run; -rs lists what was skipped and why
+test: $(READY) install ## run all that this machine can run; -rs lists what was skipped and why
 	cd tests && $(RUN) -m pytest -rs $(TEST_ARGS)
 
 gpu-test: install ## run the GPU tests and write the report that gpu-status reads

@@ -1,7 +1,7 @@
-"""The wheel in dist/: is it of these sources, which file is it, and installing it.
+"""The wheel in dist/ or another folder: is it of these sources, which file is it, and installing it.
 
-    python tools/wheels.py path      print the wheel; fail when there is none or it is of other sources
-    python tools/wheels.py install   install it for the running Python
+    python tools/wheels.py path [FOLDER]      print the wheel; fail when there is none or it is of other sources
+    python tools/wheels.py install [FOLDER]   install it for the running Python
 
 A virtual environment gets the wheel as pip installs it. A system's Python is left as it is: there the
 wheel is unpacked into build/site, which `make` puts on PYTHONPATH.
@@ -31,19 +31,19 @@ def holds_digest(wheel: Path, digest: str) -> bool:
         return BINARY in archive.namelist() and digest.encode() in archive.read(BINARY)
 
 
-def find_wheel() -> Path:
-    """The wheel in dist/ that was built from this tree.
+def find_wheel(folder: str = "dist") -> Path:
+    """The wheel in that folder that was built from this tree.
 
     Raises:
         FileNotFoundError: there is none.
     """
-    wheels = sorted((CHECKOUT / "dist").glob("convt_ext-*.whl"))
+    wheels = sorted((CHECKOUT / folder).glob("convt_ext-*.whl"))
     digest = tree_digest()
     for wheel in wheels:
         if holds_digest(wheel, digest):
             return wheel
-    have = f"dist/ has {', '.join(wheel.name for wheel in wheels)} of other sources" if wheels else "dist/ has no wheel"
-    raise FileNotFoundError(f"{have}; the tree is {digest}: run `make build`")
+    have = f"{', '.join(wheel.name for wheel in wheels)} of other sources" if wheels else "no wheel"
+    raise FileNotFoundError(f"{folder}/ has {have}; the tree is {digest}: run `make build`")
 
 
 def install(wheel: Path) -> None:
@@ -55,17 +55,18 @@ def install(wheel: Path) -> None:
 
 
 def main() -> None:
+    task, *folder = sys.argv[1:] or [""]
+    if task not in ("path", "install") or len(folder) > 1:
+        raise SystemExit(__doc__)
     try:
-        wheel = find_wheel()
+        wheel = find_wheel(*folder)
     except FileNotFoundError as error:
         raise SystemExit(f"convt_ext: {error}") from None
-    if sys.argv[1:] == ["install"]:
-        install(wheel)
-        print(f"installed {wheel.name} for {sys.executable}")
-    elif sys.argv[1:] == ["path"]:
+    if task == "path":
         print(wheel)
     else:
-        raise SystemExit(__doc__)
+        install(wheel)
+        print(f"installed {wheel.name} for {sys.executable}")
 
 
 if __name__ == "__main__":
