@@ -83,10 +83,11 @@ install: $(BASE) ## install the wheel of dist/, building it when it is not of th
 # Without a GPU no kernel runs, and plans do not depend on a wheel's architectures: a wheel for the demo alone is not
 # optimized, and is for GPUs without tensor-core kernels, which take most of the time. `make test` does not use it.
 QUICK := build/quick
+QUICKLY := CONVT_EXT_FAST_COMPILE=1 CFLAGS=-g0 NVCC_APPEND_FLAGS=-Xcompiler=-O0
 demo: $(BASE) ## layers and converted networks before and after, with times and a chart where there is a GPU
 	@if $(RUN) tools/wheels.py path >/dev/null 2>&1 || nvidia-smi -L >/dev/null 2>&1; then $(MAKE) install; else \
 	  $(RUN) tools/wheels.py path $(QUICK) >/dev/null 2>&1 || \
-	    CONVT_EXT_FAST_COMPILE=1 $(MAKE) build ARCHS=7.5 DIST=$(QUICK) && $(RUN) tools/wheels.py install $(QUICK); fi
+	    $(QUICKLY) $(MAKE) build ARCHS=7.5 DIST=$(QUICK) && $(RUN) tools/wheels.py install $(QUICK); fi
 	cd tests && $(RUN) -m convt_ext demo --chart ../build/convt_ext_demo.png
 
 # Inside tests/: the checkout's top must not be on sys.path, where it would hide the wheel.
