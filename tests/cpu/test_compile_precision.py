@@ -10,11 +10,12 @@ import pytest
 import torch
 from cases import named
 from cpu_kernels import CODES, cpu_is_gpu
+from served import allow_tf32
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import precision, scopes, use_precision
+from convt_ext import flags, precision, scopes, use_precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -149,6 +150,38 @@ def test_contexts_inside_of_a_program(function, by_default, under_ieee, x_and_we
     traced = Traced(function)
     assert traced.under(DEFAULT, *x_and_weight) == by_default
     assert traced.under("exact", *x_and_weight) == under_ieee
+
+
+BACKENDS = {  # requests, and the precision codes in the graph under TF32 and under float32; None is PyTorch's operator
+    (None, "auto"): (DEFAULT, DEFAULT),
+    (None, "convt_ext"): (3, 0),
+    (None, "torch"): (None, None),
+    ("tf32", "auto"): (3, 3),
+    ("ieee", "auto"): (0, 0),
+    ("exact", "convt_ext"): (0, 0),
+}
+
+
+@pytest.mark.parametrize("asked", BACKENDS, ids=str)
+@pytest.mark.parametrize("on", [True, False], ids=["TF32", "float32"])
+@pytest.mark.parametrize("way", ["keywords", "flags outside", "flags inside"])
+def test_backends_of_a_program(asked, on, way, x_and_weight):
+    """An explicit precision is part of the program, so its op must not follow switches that change before it runs."""
+    asked_of_call = dict(zip(("precision", "backend"), asked, strict=True))
+
+    def with_keywords(x, weight):
+        return ours(x, weight, stride=2, **asked_of_call)
+
+    def with_flags(x, weight):
+        with flags(**asked_of_call):
+            return ours(x, weight, stride=2)
+
+    traced = Traced({"keywords": with_keywords, "flags inside": with_flags}.get(way, plain))
+    outside = flags(**asked_of_call) if way == "flags outside" else contextlib.nullcontext()
+    with allow_tf32(on), outside:
+        traced.word_before = scopes.now().word
+        code = BACKENDS[asked][0 if on else 1]
+        assert traced(*x_and_weight) == ([] if code is None else [code])
 
 
 def test_a_checkpoint_of_a_decorated_function_is_compiled(x_and_weight):
