@@ -1,40 +1,113 @@
-"""Changes the planner's conditions on purpose, one at a time, and runs the planner's tests: do they notice?
+"""Changes one condition of the planner at a time and prints the changes that no test of tests/plan notices.
 
-    python tools/mutate_planner.py                  all changes, of each the tests of its engine, then the others
-    python tools/mutate_planner.py --only NAME ...  these changes
-    python tools/mutate_planner.py --quick          the tests of its engine alone
+    python tools/mutate_planner.py --number 40 --seed 1      40 random changes of all files
+    python tools/mutate_planner.py nhwc_sm90a/plan.cpp       every change of these files of kernels/
+    python tools/mutate_planner.py --list ...                prints the changes and runs nothing
 
-Works on a copy of the sources, whose objects are kept in --out (build/mutants): a change compiles one file. Exits with
-1 when a change survives that is not known to be harmless (planner_mutations.py).
+An operand of && becomes true, an operand of || false, and a comparison includes or excludes equality. Works on a copy
+of the sources, whose objects stay in --out (build/mutants), so a change compiles one file. known_mutations.txt lists
+harmless changes with the reason. Exits with 1 if another one survives.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
+import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-
-from planner_mutations import MUTATIONS, Mutation
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("kernels", "tests", "convt_ext", "pyproject.toml")
-# Tests of every engine, beside those of its own file; and those that compare with a binary, which has no change.
+KNOWN = ROOT / "tools/known_mutations.txt"
+FILES = ("*plan.cpp", "*layout.cpp")  # of each engine
+
+# These tests apply to every engine. Tests of a binary cannot notice a change of the sources.
 EVERYWHERE = ("test_plan_large.py", "test_plan_tensor_maps.py")
 OF_BINARY = "not wheel"
 
+_NEUTRAL = {"&&": "true", "||": "false"}
+_EQUALITY = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 
-@dataclass
-class Outcome:
-    mutation: Mutation
-    killed_by: str  # a test, or "": survived
+
+class Change(NamedTuple):
+    """A change of the characters from `start` to `end` of a file below kernels/."""
+
+    file: str
+    line: int
+    start: int
+    end: int
+    after: str
+    words: str  # "before -> after", as in known_mutations.txt
+
+
+def changes_of(file: str, text: str) -> Iterator[Change]:
+    """Yields every change of a file's text.
+
+    >>> [one.words for one in changes_of("a", "return a < 2 && (b || f(c, d));  // e && g")]
+    ['a < 2 -> true', '(b || f(c, d)) -> true', 'b -> false', 'f(c, d) -> false', 'a < 2 -> a <= 2']
+    """
+    code = _COMMENT_OR_TEXT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+
+    operand_at = _Operands(code)
+
+    def change(start: int, end: int, after: str, words: str) -> Change:
+        return Change(file, text.count("\n", 0, start) + 1, start, end, after, re.sub(r"\s+", " ", words))
+
+    for found in re.finditer(r"(?<=\s)(&&|\|\|)(?=\s)", code):
+        operands = [(operand_at.begin(found.start()), found.start())]
+        end = operand_at.end(found.end())
+        if code[end : end + 2] not in _NEUTRAL:  # otherwise it is the left operand of the next operator
+            operands.append((found.end(), end))
+        for start, stop in operands:
+            operand = text[start:stop]
+            start += len(operand) - len(operand.lstrip())
+            after = _NEUTRAL[found[1]]
+            yield change(start, start + len(operand.strip()), after, f"{operand.strip()} -> {after}")
+    for found in re.finditer(r"(?<= )(<=|>=|<|>)(?= )", code):
+        start, end = operand_at.begin(found.start()), operand_at.end(found.end())
+        if "for (" in code[code.rfind("\n", 0, found.start()) + 1 : found.start()]:
+            continue  # one iteration more reads outside of an array
+        after = _EQUALITY[found[1]]
+        comparison = f"{text[start : found.start()]}{after}{text[found.end() : end]}"
+        yield change(found.start(), found.end(), after, f"{text[start:end].strip()} -> {comparison.strip()}")
+
+
+class _Operands:
+    """Finds the operands of a text without comments and strings."""
+
+    _ENDS = re.compile(r"&&|\|\||[;,?{}]|(?<!:):(?!:)|(?<![=!<>])=(?!=)|\breturn\b")
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        spans = [found.span() for found in self._ENDS.finditer(code)]
+        self._begins, self._ends = {end for _, end in spans}, {begin for begin, _ in spans}
+
+    def begin(self, at: int) -> int:
+        """Returns where the operand begins that ends at `at`."""
+        depth = 0
+        while at > 0 and not (depth == 0 and (at in self._begins or self.code[at - 1] in "([")):
+            depth += (self.code[at - 1] in ")]") - (self.code[at - 1] in "([")
+            at -= 1
+        return at
+
+    def end(self, at: int) -> int:
+        """Returns where the operand ends that begins at `at`."""
+        depth = 0
+        while at < len(self.code) and not (depth == 0 and (at in self._ends or self.code[at] in ")]")):
+            depth += (self.code[at] in "([") - (self.code[at] in ")]")
+            at += 1
+        return at
 
 
 def copy_sources(to: Path) -> None:
-    """The sources as they are, without what tools leave behind; objects in `to` stay."""
+    """Copies the sources without what tools leave behind; objects in `to` stay."""
     for name in COPIED:
         source, target = ROOT / name, to / name
         if source.is_dir():
@@ -44,41 +117,26 @@ def copy_sources(to: Path) -> None:
             shutil.copy(source, target)
 
 
-def apply(mutation: Mutation, tree: Path) -> str:
-    """Makes the change; returns the file's text before."""
-    path = tree / "kernels" / mutation.file
-    text = path.read_text()
-    found = text.count(mutation.before)
-    if found != 1:
-        raise SystemExit(f"{mutation.name}: {mutation.file} has the text to change {found} times, expected once")
-    path.write_text(text.replace(mutation.before, mutation.after))
-    return text
-
-
-def build_module(tree: Path) -> None:
-    """Before the tests, which would fail with a change that does not compile as with one that they notice."""
+def builds(tree: Path) -> bool:
+    """Builds the planner's module. Returns whether it compiles: a test would fail without it as with a change."""
     command = [sys.executable, "tests/plan/build.py", "--out", "build/plan", "--module", "_plan"]
-    built = subprocess.run(command, cwd=tree, capture_output=True, text=True)
-    if built.returncode:
-        raise SystemExit(f"{built.stdout}{built.stderr}")
+    return subprocess.run(command, cwd=tree, capture_output=True).returncode == 0
 
 
-def run_tests(tree: Path, files: list[str]) -> str:
-    """The first test that fails, or "" where none does."""
+def first_failure(tree: Path, files: list[str]) -> str:
+    """Returns the first test that fails, or "" if all pass."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", OF_BINARY]
     environment = {**os.environ, "CONVT_TEST_UNINSTALLED": "1", "PYTHONPATH": str(tree)}
     paths = [f"plan/{file}" for file in files]
     run = subprocess.run([*command, *paths], cwd=tree / "tests", env=environment, capture_output=True, text=True)
     if run.returncode == 0:
         return ""
-    named = [line.split()[1] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if not named:  # the process died, of arithmetic that has no meaning
-        return f"exit status {run.returncode}"
-    return named[0].removeprefix("plan/")
+    failed = [line.split()[1] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    return failed[0].removeprefix("plan/") if failed else f"exit status {run.returncode}"
 
 
 def tests_of(file: str) -> str:
-    """The tests of a file's family, by its name.
+    """Returns the test file of a source file's family.
 
     >>> tests_of("patch_sm90a/runs_plan.cpp"), tests_of("direct/plan.cpp")
     ('test_plan_patch_runs.py', 'test_plan_thin_direct.py')
@@ -89,48 +147,51 @@ def tests_of(file: str) -> str:
     return f"test_plan_{'_'.join(filter(None, (of_thin, path.parent.name.removesuffix('_sm90a'), family)))}.py"
 
 
-def try_mutation(mutation: Mutation, tree: Path, quick: bool) -> Outcome:
-    """Of the mutation's own tests first, because they are few."""
-    before = apply(mutation, tree)
+def outcome_of(change: Change, tree: Path) -> str:
+    """Makes the change, and returns the test that notices it, "does not compile", or "" if it survives."""
+    path = tree / "kernels" / change.file
+    before = path.read_text()
+    path.write_text(before[: change.start] + change.after + before[change.end :])
     try:
-        build_module(tree)
-        own = mutation.tests or tests_of(mutation.file)
+        if not builds(tree):
+            return "does not compile"
         everything = sorted(path.name for path in (tree / "tests/plan").glob("test_plan_*.py"))
-        first = [file for file in (own, *EVERYWHERE) if file in everything]
-        killed_by = run_tests(tree, first)  # seconds
-        if not killed_by and not quick:
-            killed_by = run_tests(tree, [file for file in everything if file not in first])
-        return Outcome(mutation, killed_by)
+        first = [file for file in (tests_of(change.file), *EVERYWHERE) if file in everything]  # takes seconds
+        return first_failure(tree, first) or first_failure(tree, [file for file in everything if file not in first])
     finally:
-        (tree / "kernels" / mutation.file).write_text(before)
+        path.write_text(before)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Change the planner's conditions, and see which tests notice.")
-    parser.add_argument("--only", nargs="+", choices=[m.name for m in MUTATIONS], metavar="NAME", help="these changes")
-    parser.add_argument("--quick", action="store_true", help="only the tests of the changed file's engine")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "mutants", help="where the sources are copied to")
-    arguments = parser.parse_args()
-    tree = arguments.out.resolve()
-    tree.mkdir(parents=True, exist_ok=True)
-    copy_sources(tree)
-    build_module(tree)
-    survivors = []
-    for mutation in MUTATIONS:
-        if arguments.only and mutation.name not in arguments.only:
-            continue
-        outcome = try_mutation(mutation, tree, arguments.quick)
-        note = f" ({mutation.harmless})" if mutation.harmless and not outcome.killed_by else ""
-        print(
-            f"{mutation.name:32} {'killed by ' + outcome.killed_by if outcome.killed_by else 'SURVIVED' + note}",
-            flush=True,
-        )
-        if not outcome.killed_by and not mutation.harmless:
-            survivors.append(mutation.name)
-    if survivors:
-        print(f"survivors that nobody has explained: {', '.join(survivors)}")
-    return 1 if survivors else 0
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE", help="files below kernels/ (all plans and layouts)")
+    parser.add_argument("--number", type=int, help="make this many random changes (all)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random changes")
+    parser.add_argument("--list", action="store_true", help="print the changes and run nothing")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/mutants", help="folder for the copy of the sources")
+    options = parser.parse_args()
+    kernels = ROOT / "kernels"
+    files = options.files or sorted(
+        str(path.relative_to(kernels)) for pattern in FILES for path in kernels.glob(f"*/{pattern}")
+    )
+    changes = [one for file in files for one in changes_of(file, (kernels / file).read_text())]
+    if options.number is not None:
+        changes = random.Random(options.seed).sample(changes, min(options.number, len(changes)))
+    tree, known, survived = options.out.resolve(), KNOWN.read_text().splitlines(), 0
+    if not options.list:
+        tree.mkdir(parents=True, exist_ok=True)
+        copy_sources(tree)
+        if not builds(tree):
+            raise SystemExit("convt_ext: the planner's module does not compile: run tests/plan/build.py")
+    for change in changes:
+        outcome = "" if options.list else outcome_of(change, tree) or "SURVIVED"
+        if outcome == "SURVIVED" and change.words in known:
+            outcome = "survived, harmless"
+        survived += outcome == "SURVIVED"
+        print(f"{change.file}:{change.line}: {change.words}  {outcome}".rstrip(), flush=True)
+    if survived:
+        raise SystemExit(f"convt_ext: no test notices {survived} changes: write the test, or state why it is harmless")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
