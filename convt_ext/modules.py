@@ -176,8 +176,8 @@ class ConvTranspose2d(nn.ConvTranspose2d):
 
     def extra_repr(self) -> str:
         """Returns PyTorch's text, and precision and backend if they are set."""
-        word = word_of(self.precision, self.backend)
-        return super().extra_repr() + ("" if word is None else f", {keywords_of(word)}")
+        words = keywords_of(self.precision, self.backend)
+        return f"{super().extra_repr()}, {words}" if words else super().extra_repr()
 
 
 class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ignore[misc]

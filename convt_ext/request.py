@@ -53,15 +53,16 @@ def parts_of(word: str | None) -> tuple[str | None, str | None]:
     return precision or None, backend or None
 
 
-def keywords_of(word: str | None) -> str:
-    """Describes a word in messages.
+def keywords_of(precision: str | None, backend: str | None) -> str:
+    """Describes those that are not the default, in messages; Dynamo traces it.
 
-    >>> keywords_of("convt_ext:tf32")
-    "precision='tf32', backend='convt_ext'"
+    >>> keywords_of("tf32", "convt_ext"), keywords_of("exact", "auto")
+    ("precision='tf32', backend='convt_ext'", "precision='exact'")
     """
-    precision, backend = parts_of(word)
-    named = {"precision": precision, "backend": backend}
-    return ", ".join(f"{name}={value!r}" for name, value in named.items() if value is not None)
+    named = [] if precision is None else [f"precision={precision!r}"]
+    if backend is not None and backend != "auto":
+        named.append(f"backend={backend!r}")
+    return ", ".join(named)
 
 
 def reason_of(word: str | None, in_force: str | None) -> str:
@@ -70,7 +71,9 @@ def reason_of(word: str | None, in_force: str | None) -> str:
     >>> reason_of("exact", None), reason_of(None, "convt_ext:")
     ("precision='exact' asks for it", "flags(backend='convt_ext') asks for it")
     """
-    return f"flags({keywords_of(in_force)}) asks for it" if word is None else f"{keywords_of(word)} asks for it"
+    if word is None:
+        return f"flags({keywords_of(*parts_of(in_force))}) asks for it"
+    return f"{keywords_of(*parts_of(word))} asks for it"
 
 
 class Request(NamedTuple):
@@ -85,11 +88,6 @@ class Request(NamedTuple):
     precision: str | None
     backend: str
     from_keyword: bool
-
-    @property
-    def word(self) -> str | None:
-        """The request as one string; None for the default."""
-        return word_of(self.precision, None if self.backend == "auto" else self.backend)
 
 
 def merged(keywords: str | None, in_force: str | None) -> Request:

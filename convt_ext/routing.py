@@ -356,16 +356,17 @@ def refuse_if_ours(
     """
     asked = request.merged(keywords, in_force)
     if precisions.select(asked, dtype, by_switches).backend == "convt_ext":
-        refuse(reason, asked.word)
+        refuse(reason, asked.precision, asked.backend)
 
 
-def refuse(reason: Reason, word: str | None) -> NoReturn:
-    """Raises, because `reason` (which has a remedy) prevents what `word` requests.
+def refuse(reason: Reason, precision: str | None, backend: str | None = None) -> NoReturn:
+    """Raises, because `reason` (which has a remedy) prevents what a call requests.
 
     Raises:
         RuntimeError: states request, reason and remedy.
     """
+    asked = request.keywords_of(precision, backend)
     raise RuntimeError(
-        f"{request.keywords_of(word)} asks for a kernel of convt_ext, which cannot run this call: {reason.text}. "
+        f"{asked} asks for a kernel of convt_ext, which cannot run this call: {reason.text}. "
         f'Remedy: {reason.remedy}; or leave precision=None and backend="auto", which uses PyTorch\'s operator'
     )

@@ -82,6 +82,7 @@ def test_floors():
     """The floors of the benchmark for the same layer; a column of the table only on request."""
     layer = convt_ext.ConvTranspose2d(64, 32, 4, 2, 1, output_padding=(1, 0), groups=2, dilation=(1, 2))
     same = Layer("", 4, 64, 32, 16, 16, (4, 4), (2, 2), (1, 1), (1, 0), 2, (1, 2), True)
+    layer.backend = "convt_ext"
     columns_last = image().to(memory_format=torch.channels_last)
     for dtype, precision, mode in [
         (torch.float32, "ieee", "ieee"),
