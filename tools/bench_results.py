@@ -1,13 +1,13 @@
-"""Writes the result files of the benchmark, and says which of them are of the kernels as they are now.
+"""Writes the result files of the benchmark, and reports which of them are current for this tree.
 
     python tools/bench_results.py run [--only NAME ...] [--limit SECONDS]
     python tools/bench_results.py status
 
-Called by `make bench-results` and `make bench-status`. benchmarks/runs.json has a line for each file: its name, without
-the GPU that stands before it, and the words of `python -m convt_ext bench` that write it. `run` measures every file of
-this machine's GPU that is not current, or those that are named; one that does not end within the limit is left as it
-was, and so is one with a row that failed. Each file says what its times depend on, digests of which `status` compares
-with the tree's: it prints a line for each file, and tells stale ones from others with no exit status.
+Called by `make bench-results` and `make bench-status`. benchmarks/runs.json maps the name of each file, without its GPU
+prefix, to the arguments of `python -m convt_ext bench` that write it. `run` measures the files of this machine's GPU
+that are not current, or the ones named with --only. A file stays unchanged if its run exceeds the limit or if one of
+its rows fails. Each file contains digests of the sources that its times depend on. `status` compares them with the
+tree and prints a line for each file. Its exit status is 0 even if files are stale.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ import records
 
 BENCHMARKS = records.CHECKOUT / "benchmarks"
 
-# Environment variables of a run: the portable engine is measured by the plans that an A100 would get, as far as it can
-# be on another GPU, at that GPU's rates.
+# Environment variables of each run. The portable engine runs with the plans that the planner chooses for an A100.
+# Times on another GPU reflect the rates of that GPU.
 VARIABLES = {"portable": {"CONVT_EXT_PLAN_FOR": "80,132,166912,167936,1891,4213"}}
 
 
 def read_runs() -> dict[str, list[str]]:
-    """Name of a run -> the words of its command."""
+    """Returns the arguments of each run by its name."""
     return {name: shlex.split(words) for name, words in json.loads((BENCHMARKS / "runs.json").read_text()).items()}
 
 
 def short_name(gpu: str) -> str:
-    """What result files of a GPU begin with.
+    """Returns the prefix of a GPU's result files.
 
     >>> [short_name(gpu) for gpu in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090")]
     ['h200', 'h100', '4090']
@@ -50,9 +50,9 @@ def short_name(gpu: str) -> str:
 
 
 def dependencies(words: list[str]) -> dict[str, str]:
-    """Digests of what the times of a run depend on, told apart so that `status` can say what has changed.
+    """Returns separate digests of the sources that a run's times depend on, so that `status` can name what changed.
 
-    The tests and the tools have no part in a time. The Python package has one: it decides who serves, and it measures.
+    The tests and the tools do not affect times. The Python package does: it dispatches the calls and measures them.
     """
     parts = {"kernels": ("kernels", "setup.py"), "python": ("convt_ext",)}
     if "--csv" in words:
@@ -61,11 +61,11 @@ def dependencies(words: list[str]) -> dict[str, str]:
 
 
 def state(content: dict[str, Any], words: list[str] | None) -> str:
-    """`current`, or `older: ` and what has changed since.
+    """Returns `current`, or `older: ` and what has changed since.
 
     Args:
         content: a result file.
-        words: of the run of its name, None where there is none.
+        words: the arguments of the run with its name, or None if runs.json has no such run.
     """
     if words is None:
         return "older: no run of this name is in runs.json"
@@ -73,7 +73,7 @@ def state(content: dict[str, Any], words: list[str] | None) -> str:
         return "older: the run was interrupted"
     found, expected = content.get("depends_on"), dependencies(words)
     if found is None:
-        return "older: it does not say what its times depend on"
+        return "older: it has no digests of its sources"
     changed = [name for name in expected if found.get(name) != expected[name]]
     if content["argv"][1:-2] != words:
         changed.append("command")
@@ -81,7 +81,7 @@ def state(content: dict[str, Any], words: list[str] | None) -> str:
 
 
 def print_status(folder: Path) -> None:
-    """A line for each result file, and for each that a GPU's files lack."""
+    """Prints a line for each result file, and for each file that a GPU's set lacks."""
     runs = read_runs()
     files = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
     missing = {f"{stem.partition('_')[0]}_{name}" for stem in files for name in runs} - set(files)
@@ -93,7 +93,7 @@ def print_status(folder: Path) -> None:
 
 
 def bench(words: list[str], timeout: float | None) -> bool:
-    """Runs the benchmark; whether it ended well. Inside benchmarks/, where the checkout's package hides no wheel."""
+    """Runs the benchmark inside benchmarks/, where Python imports the installed wheel; returns whether it succeeded."""
     command = [sys.executable, "-m", "convt_ext", "bench", *words]
     try:
         return subprocess.run(command, cwd=BENCHMARKS, timeout=timeout).returncode == 0
@@ -102,7 +102,7 @@ def bench(words: list[str], timeout: float | None) -> bool:
 
 
 def write_results(folder: Path, gpu: str, only: list[str], limit: float | None) -> bool:
-    """Measures what is due and puts it in its place; whether nothing went wrong. Being out of time is not wrong."""
+    """Measures and replaces the files that are due; returns whether no run failed. A timeout is not a failure."""
     from convt_ext.bench.results import replace_file
 
     runs = read_runs()
@@ -136,19 +136,19 @@ def write_results(folder: Path, gpu: str, only: list[str], limit: float | None) 
             else:
                 (late if end is not None and time.monotonic() >= end else failed).append(name)
     if late:
-        print(f"out of time: {', '.join(late)} are as they were; run this again")
+        print(f"out of time: {', '.join(late)} are unchanged; run this command again")
     if failed:
-        print(f"failed, and left as they were: {', '.join(failed)}")
+        print(f"failed, files unchanged: {', '.join(failed)}")
     return not failed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, dest="command")
-    running = commands.add_parser("run", help="measure what is not current")
-    running.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these, current or not")
+    running = commands.add_parser("run", help="measure the files that are not current")
+    running.add_argument("--only", nargs="+", default=[], metavar="NAME", help="measure these files, current or not")
     running.add_argument("--limit", type=float, metavar="SECONDS")
-    commands.add_parser("status", help="say which files are current")
+    commands.add_parser("status", help="print which files are current")
     options = parser.parse_args()
     folder = BENCHMARKS / "results"
     if options.command == "status":

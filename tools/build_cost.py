@@ -1,10 +1,10 @@
-"""Builds a release's wheel for every architecture, and writes down what that costs.
+"""Builds a release wheel for every architecture, and prints its build time and size.
 
     python tools/build_cost.py [OUTPUT.json]
 
-Counted is the time that processors spent on the build, which depends little on what else they do; it is shared out
-among the architectures in the proportion in which nvcc's own steps took time. Fails when the build would take more
-than 30 minutes on 2 cores, or the wheel is too big.
+Called by `make build-cost`. Measures processor time, because it depends little on the other load of the machine. It is
+divided among the architectures in proportion to the times of nvcc's steps. Fails if the build needs more than 30
+minutes on 2 cores, or if the wheel is too big.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_CORE_MINUTES = 60
 
 
 def add_up(rows: list[list[str]]) -> dict[str, float]:
-    """Seconds that nvcc's steps took, by architecture; "host" is what is done once for all of them.
+    """Returns the seconds of nvcc's steps by architecture; "host" is the work done once for all of them.
 
     >>> add_up([["a.cu ", " cicc ", "", "", " compute_75 ", " nvcc ", " 1500.0 ", " ms"],
     ...         ["a.cu ", " ptxas ", "", "", " sm_75 ", " nvcc ", " 500.0 ", " ms"],
@@ -41,7 +41,7 @@ def add_up(rows: list[list[str]]) -> dict[str, float]:
     for row in rows:
         step, architecture, milliseconds = row[1].strip(), row[4].strip(), float(row[6])
         match = re.fullmatch(r"(?:compute|sm)_(\d+)(\d[af]?)", architecture)
-        # The host's part of a file is done for one architecture only, whichever is named.
+        # nvcc compiles the host code of a file once, and reports it under one of the architectures.
         is_device = match and (step in ("cicc", "ptxas") or step == "gcc (preprocessing 1)")
         name = f"{match[1]}.{match[2]}" if match and is_device else "host"
         seconds[name] = seconds.get(name, 0.0) + milliseconds / 1e3
@@ -49,7 +49,7 @@ def add_up(rows: list[list[str]]) -> dict[str, float]:
 
 
 def share_out(total: float, shares: dict[str, float]) -> dict[str, int]:
-    """The total in proportion to the shares.
+    """Divides the total in proportion to the shares.
 
     >>> share_out(90.0, {"8.0": 2.0, "host": 1.0})
     {'8.0': 60, 'host': 30}
@@ -58,7 +58,7 @@ def share_out(total: float, shares: dict[str, float]) -> dict[str, int]:
 
 
 def spent_by_children() -> float:
-    """Processor seconds of every finished process below this one."""
+    """Returns the processor seconds of all finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -102,7 +102,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(text + "\n")
     if result["core_minutes"] > MAX_CORE_MINUTES:
-        raise SystemExit(f"convt_ext: the build takes more than {MAX_CORE_MINUTES} minutes of one core")
+        raise SystemExit(f"convt_ext: the build needs more than {MAX_CORE_MINUTES} minutes on one core")
 
 
 if __name__ == "__main__":

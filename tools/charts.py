@@ -1,12 +1,11 @@
-"""Draws docs/speed.svg, writes docs/performance.md and the figures of README.md, all from the benchmark's result files.
+"""Draws the charts in docs/, and writes docs/performance.md and the figures of README.md, from the result files.
 
     python tools/charts.py
 
-Called by `make charts`, after measuring. README.md has a block `<!-- figures: NAME -->` … `<!-- /figures -->` for each
-text that is made here, so no figure in it is typed by hand. Each figure names the list of layers and the GPU. Rows of
-kernels that no longer exist are refused. The chart needs the package matplotlib. It is the same for
-the same results (a matplotlib of another release may draw other lines), and it holds the digest of what it was drawn
-from. tests/packaging/test_charts.py compares both with the result files.
+Called by `make charts`, after measuring. Replaces the content of each block `<!-- figures: NAME -->` …
+`<!-- /figures -->` in README.md. Rejects results of kernels that no longer exist. Drawing needs the package
+matplotlib. The charts are reproducible with one release of matplotlib, and contain the digest of their result files.
+tests/packaging/test_charts.py compares README.md and the charts with the result files.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ from speed_chart import DTYPES, cudnn_release, draw, listed, measured_steps
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# By its path: the package would load torch, and may be installed from other sources.
+# Loaded by path: importing the package would load torch, and the installed package may be of other sources.
 SUMMARY = runpy.run_path(str(CHECKOUT / "convt_ext/bench/summary.py"))
 kernel_instances = runpy.run_path(str(CHECKOUT / "tests/kernel_instances.py"))["kernel_instances"]
 
 RESULTS = "benchmarks/results"
 CALLS, STEPS = "h200_unseen_race.json", "h200_steps.json"
-ESTIMATE = "h200_unseen_estimate.json"  # the same calls without measuring; may be missing
-PROGRAMS = "h200_programs.json"  # compiled programs; may be missing
-DRAWN, EAGER = "h200_drawn_programs.json", "h200_eager_programs.json"  # likewise: drawn at random; fused, eager
-ON_H100 = "h100_unseen_race.json", "h100_unseen_estimate.json"  # the same calls there; may be missing
+# The following files are optional.
+ESTIMATE = "h200_unseen_estimate.json"  # the calls of CALLS with cudnn.benchmark off
+PROGRAMS = "h200_programs.json"  # compiled programs
+DRAWN, EAGER = "h200_drawn_programs.json", "h200_eager_programs.json"  # random compiled programs; eager fused layers
+ON_H100 = "h100_unseen_race.json", "h100_unseen_estimate.json"  # the calls of CALLS and ESTIMATE on an H100
 CHARTS = {"light": "docs/speed.svg", "dark": "docs/speed-dark.svg"}
 _LAYERS = "[unseen_validation.csv](benchmarks/unseen_validation.csv)"
 MEASURE = 'make bench-results ONLY="unseen_race unseen_estimate steps programs drawn_programs eager_programs"'
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """The result files that README.md and the chart are about; None stands for one that nobody has measured yet."""
+    """The result files of README.md and the charts; a file that does not exist is None."""
 
     calls: dict[str, Any] | None
     steps: dict[str, Any] | None
@@ -57,17 +57,17 @@ class Results:
     drawn: dict[str, Any] | None
     eager: dict[str, Any] | None
     on_h100: list[dict[str, Any] | None]
-    digest: str | None  # of the calls and the programs, which are what the chart shows
+    digest: str | None  # of the calls and the programs, which the charts show
 
 
 def read_results(folder: Path) -> Results:
-    """Reads the files of a folder; an interrupted run ends the program."""
+    """Reads the files of a folder; exits if one is from an interrupted run."""
 
     def read(name: str) -> dict[str, Any] | None:
         path = folder / name
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
         if content is not None and not content["complete"]:
-            raise SystemExit(f"convt_ext: {name} is of an interrupted run: measure it again")
+            raise SystemExit(f"convt_ext: {name} is from an interrupted run: measure it again")
         return content
 
     calls, programs = read(CALLS), read(PROGRAMS)
@@ -79,7 +79,7 @@ def read_results(folder: Path) -> Results:
 
 
 def refuse_missing_kernels(results: Results) -> None:
-    """Ends the program where a row was measured with a kernel that the sources no longer contain."""
+    """Exits if a row of the calls was measured with a kernel that the sources no longer contain."""
     existing = {None, "torch", *kernel_instances("exact"), *kernel_instances("tensor cores")}
     named = ((CALLS, results.calls), (ESTIMATE, results.estimate))
     found = []
@@ -90,25 +90,25 @@ def refuse_missing_kernels(results: Results) -> None:
             found.append(f"{name}: {len(missing)} of {len(rows)} rows ({', '.join(sorted(set(missing)))})")
     if found:
         raise SystemExit(
-            "convt_ext: these result files name kernels that do not exist; measure them again (make bench-results):\n"
+            "convt_ext: these result files contain removed kernels; measure them again (make bench-results):\n"
             + "\n".join(found)
         )
 
 
 def digest_in(chart: str) -> str | None:
-    """The digest of the results that a chart was drawn from, which stands in its description."""
+    """Returns the digest of a chart's result files from its description."""
     found = re.search(r"\bsha256 ([0-9a-f]{64})\b", chart)
     return found[1] if found else None
 
 
 def rewrite(text: str, blocks: dict[str, str]) -> str:
-    """The text with other contents in its blocks.
+    """Returns the text with new content in its blocks.
 
     >>> rewrite("a\\n<!-- figures: speed -->\\nold\\n<!-- /figures -->\\nb", {"speed": "new"})
     'a\\n<!-- figures: speed -->\\nnew\\n<!-- /figures -->\\nb'
 
     Raises:
-        ValueError: a block is missing, or there are two.
+        ValueError: the text does not contain a block exactly once.
     """
     for name, content in blocks.items():
         pattern = re.compile(_BLOCK.format(name=re.escape(name)), re.DOTALL)
@@ -119,7 +119,7 @@ def rewrite(text: str, blocks: dict[str, str]) -> str:
 
 
 def figures(results: Results) -> dict[str, str]:
-    """What README.md says by the results: name of a block -> its text."""
+    """Returns the text of each block of README.md by its name."""
     return {"speed": _speed(results)}
 
 
@@ -128,8 +128,8 @@ def _speed(results: Results) -> str:
     if calls is None or steps is None:
         missing = " and ".join(f"`{name}`" for name, found in ((CALLS, calls), (STEPS, steps)) if found is None)
         return _paragraph(
-            f"What a user gains has not been measured for these kernels yet: {missing} of `{RESULTS}` will hold it. "
-            f"`{MEASURE}` measures it on an H200, and `make charts` then writes the figures and the chart here."
+            f"The speedup of these kernels has not been measured: `{RESULTS}` does not contain {missing}. "
+            f"`{MEASURE}` measures it on an H200, and `make charts` then writes the figures and the charts."
         )
     summary = SUMMARY["summarise"](calls["rows"])
     ratios = [row["torch_ms"] / row["ours_ms"] for row in measured_steps(steps["rows"])]
@@ -164,7 +164,7 @@ def _measured_here(results: Results) -> list[dict[str, Any] | None]:
 
 
 def _rows(content: dict[str, Any] | None, mode: str) -> list[Row]:
-    """The measured rows of a mode."""
+    """Returns the measured rows of a mode."""
     rows = content["rows"] if content else []
     return [row for row in rows if row["mode"] == mode and row["ours_us"] and row["torch_us"]]
 
@@ -174,7 +174,7 @@ def _gains(rows: Sequence[Row]) -> list[float]:
 
 
 def _means(rows: Sequence[Row]) -> list[str]:
-    """The geometric mean of each dtype."""
+    """Returns the geometric mean of each dtype."""
     mean = SUMMARY["geometric_mean"]
     return [f"{mean(_gains([row for row in rows if row['dtype'] == dtype])):.2f}" for dtype in DTYPES]
 
@@ -244,7 +244,7 @@ def _slower(summary: Any) -> str:
 
 
 def _machines(contents: Sequence[dict[str, Any] | None]) -> str:
-    """Where and when the files were measured, each machine once."""
+    """Names each machine once, with the dates of its files."""
     dates: dict[str, set[str]] = {}
     for content in filter(None, contents):
         machine = f"an {content['gpu']} with torch {content['torch']} and cuDNN {cudnn_release(content)}"
@@ -260,7 +260,7 @@ def _paragraph(text: str, bullet: str = "") -> str:
 
 
 def draw_charts(results: Results, folder: Path) -> None:
-    """Draws the chart of the results, which must be there, for light and dark pages."""
+    """Draws the charts for light and dark pages; calls and programs must exist."""
     assert results.calls is not None
     assert results.programs is not None
     words = f"Drawn by tools/charts.py from {CALLS} and {PROGRAMS}, sha256 {results.digest}"
@@ -274,12 +274,12 @@ def main() -> None:
     readme = CHECKOUT / "README.md"
     readme.write_text(rewrite(readme.read_text(encoding="utf-8"), figures(results)), encoding="utf-8")
     (CHECKOUT / "docs/performance.md").write_text(performance.text(CHECKOUT / RESULTS), encoding="utf-8")
-    print("README.md and docs/performance.md have the figures of the result files")
+    print("wrote the figures of README.md and docs/performance.md")
     if results.digest is None:
-        print(f"no chart is drawn: {CALLS} or {PROGRAMS} is missing in {RESULTS}; `{MEASURE}` measures them")
+        print(f"no chart was drawn: {CALLS} or {PROGRAMS} is missing in {RESULTS}; `{MEASURE}` measures them")
         return
     draw_charts(results, CHECKOUT)
-    print(f"{listed(list(CHARTS.values()))} are drawn from {CALLS} and {PROGRAMS}")
+    print(f"drew {listed(list(CHARTS.values()))} from {CALLS} and {PROGRAMS}")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Checks what is promised of a wheel: one file that loads into any Python and beside any torch, with code for its GPUs.
+"""Checks that a wheel loads into every supported Python and torch, and contains code for its architectures.
 
-    python tools/check_wheel.py                the wheel in dist/ that is of this tree
-    python tools/check_wheel.py FILE           this one
-    … --architectures "7.5;8.0;12.0+PTX"       and it must be for exactly these
-    … --release 12.9                           and it must be what a release has for that CUDA version
+    python tools/check_wheel.py                the wheel in dist/ that was built from this tree
+    python tools/check_wheel.py FILE           this wheel
+    … --architectures "7.5;8.0;12.0+PTX"       it must be for exactly these architectures
+    … --release 12.9                           it must be a release's wheel for this CUDA version
 
-The binary asks for no CUDA library and no function of Python, and of torch for libtorch and libtorch_cpu alone;
-cuobjdump finds in it the machine code and PTX that it says it has, of every kernel file; no folder of the machine that
-built it is written in it; the size stays below a limit; auditwheel and twine find no fault. Runs beside torch, because
-the binary is asked what it is.
+Called by `make check-wheel`, .ci/run and cibuildwheel. The binary must link no CUDA library, only libtorch and
+libtorch_cpu of torch, and no symbol of Python. cuobjdump must list the machine code and PTX that the binary reports,
+for every kernel file. The binary must contain no path of the machine that built it. The size is limited. auditwheel and
+twine must pass. Needs torch, because the package is imported.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ALLOWED = (
 
 
 def elf_of(wheel: Path) -> ELFFile:
-    """The binary, for pyelftools."""
+    """Returns the binary as pyelftools' object."""
     from elftools.elf.elffile import ELFFile
 
     with zipfile.ZipFile(wheel) as archive:
@@ -61,7 +61,7 @@ def elf_of(wheel: Path) -> ELFFile:
 
 
 def needed_libraries(elf: ELFFile) -> list[str]:
-    """The NEEDED entries of the binary, as `readelf -d` shows them."""
+    """Returns the NEEDED entries of the binary, as `readelf -d` prints them."""
     from elftools.elf.dynamic import DynamicSection
 
     section = elf.get_section_by_name(".dynamic")
@@ -70,14 +70,14 @@ def needed_libraries(elf: ELFFile) -> list[str]:
 
 
 def python_symbols(elf: ELFFile) -> list[str]:
-    """The functions and objects of Python that the binary needs; a library for every Python has none."""
+    """Returns the symbols of Python that the binary needs; a library for every Python needs none."""
     table = elf.get_section_by_name(".dynsym")
     names = [symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] == "SHN_UNDEF"]  # type: ignore[union-attr]
     return [name for name in names if re.match("_?Py", name)]
 
 
 def absolute_paths(data: bytes) -> list[str]:
-    """The absolute paths of files in data, without the system's own, which the CUDA runtime reads.
+    """Returns the absolute file paths in data, except system paths, which the CUDA runtime reads.
 
     >>> absolute_paths(b"\\0/proc/self/maps\\0in /home/me/x.cpp:3\\0kernels/y.cpp\\0a / b\\0https://host/page")
     ['/home/me/x.cpp']
@@ -87,7 +87,7 @@ def absolute_paths(data: bytes) -> list[str]:
 
 
 def build_paths(elf: ELFFile) -> list[str]:
-    """Paths of the machine that built the binary. Machine code, of CPU or GPU, holds no text and is left out."""
+    """Returns paths of the machine that built the binary. Skips machine code of CPU and GPU, which contains no text."""
     texts = [
         section.data()
         for section in elf.iter_sections()
@@ -97,7 +97,7 @@ def build_paths(elf: ELFFile) -> list[str]:
 
 
 def code_in(listing: str) -> dict[str, int]:
-    """How many pieces of code for each architecture cuobjdump lists.
+    """Counts the code objects that cuobjdump lists for each architecture.
 
     >>> code_in("ELF file    1: a.1.sm_90a.cubin\\nELF file    2: a.2.sm_90a.cubin\\nPTX file    1: a.1.sm_120.ptx")
     {'9.0a': 2, '12.0+PTX': 1}
@@ -110,8 +110,8 @@ def code_in(listing: str) -> dict[str, int]:
 
 
 def expected_code(architectures: list[str], sources: list[Path]) -> dict[str, int]:
-    """How many of the kernel files have code for each, by the rules of tools/nvcc.py: machine code, and PTX where an
-    entry asks for it.
+    """Counts the kernel files that have code for each architecture by the rules of tools/nvcc.py: machine code, and PTX
+    if an entry ends in +PTX.
 
     >>> sources = [nvcc.KERNELS / name for name in ("simt/a.cu", "portable/b.cu", "flat_sm90a/c.cu")]
     >>> expected_code(["8.0", "8.6", "9.0a", "12.0+PTX"], sources)
@@ -130,11 +130,11 @@ def expected_code(architectures: list[str], sources: list[Path]) -> dict[str, in
 
 
 def kernel_files() -> list[Path]:
-    """Of this checkout."""
+    """Returns the kernel files of this checkout."""
     return list(nvcc.KERNELS.rglob("*.cu"))
 
 
-# CUDA's tools that PyPI has, and where from.
+# CUDA tools, and the commands that install them from PyPI.
 PROGRAMS = {
     "cuobjdump": "pip install nvidia-cuda-cuobjdump",
     "nvdisasm": "pip install nvidia-cuda-nvdisasm",
@@ -142,7 +142,7 @@ PROGRAMS = {
 
 
 def find_program(name: str) -> str:
-    """One of CUDA's tools."""
+    """Returns the path of a CUDA tool."""
     site = Path(sysconfig.get_paths()["purelib"])
     for program in site.glob(f"nvidia/cu1[3-9]/bin/{name}"):
         return str(program)
@@ -150,26 +150,28 @@ def find_program(name: str) -> str:
 
 
 def check_code(binary: Path, architectures: list[str]) -> None:
-    """The code that is inside is the code that the binary says it has, of every kernel file that has some."""
+    """Checks that the binary contains the architectures that it reports, for every kernel file."""
     program = find_program("cuobjdump")
     listing = ""
     for option in ("--list-elf", "--list-ptx"):
-        # cuobjdump ends with an error where there is none of a kind.
+        # cuobjdump fails if the binary contains no code of the requested kind.
         listing += subprocess.run([program, option, str(binary)], capture_output=True, text=True).stdout
     found = code_in(listing)
     print("code", ", ".join(f"{name} × {count}" for name, count in found.items()) or "none")
     expected = expected_code(architectures, kernel_files())
     if set(found) != set(expected):
-        raise SystemExit(f"convt_ext: the binary says {';'.join(architectures)} and has {';'.join(found) or 'no code'}")
+        raise SystemExit(
+            f"convt_ext: the binary reports {';'.join(architectures)} but contains {';'.join(found) or 'no code'}"
+        )
     for name, count in expected.items():
         if found[name] != count:
             raise SystemExit(
-                f"convt_ext: {found[name]} kernel files have code for {name}, expected {count}: see kernels/"
+                f"convt_ext: {found[name]} kernel files have code for {name}, expected {count}: see tools/nvcc.py"
             )
 
 
 def build_info(site: Path) -> dict:
-    """What the unpacked wheel says of itself when it is imported."""
+    """Returns convt_ext.build_info() of the unpacked wheel."""
     program = "import convt_ext, json; print(json.dumps(convt_ext.build_info()))"
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, "-c", program]
@@ -186,11 +188,11 @@ def run(module: str, *arguments: str) -> None:
     print(f"$ {module} {' '.join(arguments)}", flush=True)
     done = subprocess.run([sys.executable, "-m", module, *arguments])
     if done.returncode != 0:
-        raise SystemExit(f"convt_ext: {module} found fault with the wheel")
+        raise SystemExit(f"convt_ext: {module} rejects the wheel")
 
 
 def check_release(wheel: Path, cuda: str) -> None:
-    """The file's name says local version and manylinux tag of the release's wheel for that CUDA version."""
+    """Checks the local version and the manylinux tag in the file's name against the CUDA version."""
     _, version, _, _, platform = wheel.stem.split("-")
     local = targets.find_target(cuda).local_version
     if version.partition("+")[2] != local:
@@ -204,35 +206,35 @@ def check_release(wheel: Path, cuda: str) -> None:
 
 def check(wheel: Path, architectures: str | None, cuda: str | None) -> None:
     if "-py3-none-" not in wheel.name:
-        raise SystemExit(f"convt_ext: {wheel.name} is no py3-none wheel")
+        raise SystemExit(f"convt_ext: {wheel.name} is not a py3-none wheel")
     mib = wheel.stat().st_size / 2**20
     print(f"{wheel.name}: {mib:.2f} MiB")
     if mib > MAX_WHEEL_MIB:
-        raise SystemExit(f"convt_ext: the wheel has {mib:.1f} MiB, the limit is {MAX_WHEEL_MIB}")
+        raise SystemExit(f"convt_ext: the wheel has {mib:.1f} MiB, the limit is {MAX_WHEEL_MIB} MiB")
     elf = elf_of(wheel)
     needed = needed_libraries(elf)
     print("needs", ", ".join(needed))
     foreign = [name for name in needed if name not in ALLOWED]
     if foreign:
-        raise SystemExit(f"convt_ext: the binary needs {', '.join(foreign)}, which must not be linked")
+        raise SystemExit(f"convt_ext: the binary links {', '.join(foreign)}, expected only {', '.join(ALLOWED)}")
     of_python = python_symbols(elf)
     if of_python:
-        raise SystemExit(f"convt_ext: the binary uses functions of Python: {', '.join(of_python)}")
+        raise SystemExit(f"convt_ext: the binary uses symbols of Python: {', '.join(of_python)}")
     paths = build_paths(elf)
     if paths:
-        raise SystemExit(f"convt_ext: the binary names files of the machine that built it: {', '.join(paths)}")
+        raise SystemExit(f"convt_ext: the binary contains paths of the machine that built it: {', '.join(paths)}")
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder)
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
         info = build_info(site)
-        print(f"says version {info['version']}, CUDA {info['cuda']}, {';'.join(info['architectures'])}")
+        print(f"reports version {info['version']}, CUDA {info['cuda']}, {';'.join(info['architectures'])}")
         if cuda is not None and info["cuda"] != cuda:
-            raise SystemExit(f"convt_ext: the wheel should be for CUDA {cuda}")
+            raise SystemExit(f"convt_ext: the wheel is for CUDA {info['cuda']}, expected {cuda}")
         if cuda is not None and not info["optimized"]:
-            raise SystemExit("convt_ext: the wheel was built with CONVT_EXT_FAST_COMPILE: build it without")
+            raise SystemExit("convt_ext: the wheel was built with CONVT_EXT_FAST_COMPILE: unset it and build again")
         if architectures is not None and info["architectures"] != architectures.split(";"):
-            raise SystemExit(f"convt_ext: the wheel should be for {architectures}")
+            raise SystemExit(f"convt_ext: the wheel is for {';'.join(info['architectures'])}, expected {architectures}")
         check_code(site / wheels.BINARY, info["architectures"])
     run("auditwheel", "show", str(wheel))
     run("twine", "check", "--strict", str(wheel))

@@ -1,11 +1,11 @@
-"""Which kernels have other machine code in one wheel than in another, for changes that should touch none or few.
+"""Prints the kernels whose machine code differs between two wheels.
 
     python tools/compare_code.py BEFORE.whl AFTER.whl
 
-Compares the instructions of every function, for every architecture that both wheels have. A function that is called
-otherwise now is found again by its code. Of one that differs it says whether only places in constant memory do, which
-is where a kernel's parameters lie: such code takes the same time. Ends with status 1 where anything else differs. A
-kernel whose code is the same needs no new measurement; its tests still judge the code that launches it.
+Run by hand. Compares the instructions of every function, for every architecture that both wheels contain. Matches a
+renamed function by its code. A function that differs only in addresses of constant memory, which contains kernel
+parameters, is reported as moved: its speed is the same. Exits with 1 if other functions differ. A kernel with unchanged
+code needs no new measurement; its tests still cover the code that launches it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Key = tuple[str, str]  # architecture, function
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """Digests of a function: of its instructions, and of these without places in constant memory.
+    """Digests of a function: of its instructions, and of these without addresses in constant memory.
 
-    The second has the registers and the shared memory that it takes with it, and is empty where nobody disassembled.
+    The second digest includes the sizes of registers and shared memory. It is empty if no listing was made.
     """
 
     exact: str
@@ -43,7 +43,7 @@ Code = dict[Key, Function]
 
 
 def plain_name(section: str) -> str:
-    """The function of a section of instructions, without what the path of its file makes of an anonymous namespace.
+    """Returns the function name of a section, without the file-dependent part of an anonymous namespace.
 
     >>> plain_name(".text._ZN5convt6reduce40_GLOBAL__N__1d1a4190_8_slabs_cu_ac33b22816add_slabs_kernelE")
     '_ZN5convt6reduce40_GLOBAL__N_add_slabs_kernelE'
@@ -52,7 +52,7 @@ def plain_name(section: str) -> str:
 
 
 def without_constants(listing: str) -> str:
-    """Instructions as a disassembler lists them, places in constant memory left out, and labels counted from here.
+    """Returns disassembled instructions without addresses in constant memory, with labels numbered from 0.
 
     >>> print(without_constants("/*0010*/ IMAD R1, R2, c[0x0][0x28], R3 ; /* 0x0f */\\n/*0020*/ BRA `(.L_x_17) ;"))
     IMAD R1, R2, c[0x0][], R3 ;
@@ -81,7 +81,7 @@ def cubins(wheel: Path, folder: Path) -> list[Path]:
 
 
 def code_of(files: list[Path]) -> tuple[Code, dict[Key, tuple[Path, str]]]:
-    """The functions, and in which file and section each one lies."""
+    """Returns the functions, and the file and section of each function."""
     found: Code = {}
     places = {}
     for path in files:
@@ -96,7 +96,7 @@ def code_of(files: list[Path]) -> tuple[Code, dict[Key, tuple[Path, str]]]:
 
 
 def relaxed(places: dict[Key, tuple[Path, str]], keys: list[Key]) -> dict[Key, str]:
-    """The second digests of these functions."""
+    """Returns the relaxed digests of these functions."""
     by_file: dict[Path, list[Key]] = defaultdict(list)
     for key in keys:
         by_file[places[key][0]].append(key)
@@ -118,7 +118,7 @@ def relaxed(places: dict[Key, tuple[Path, str]], keys: list[Key]) -> dict[Key, s
 
 
 def unmatched(before: Code, after: Code) -> tuple[list[Key], list[Key]]:
-    """The functions of each that the other has not, by its name or by any name; of architectures that both have.
+    """Returns the functions of each wheel without equal code in the other one, for architectures that both contain.
 
     >>> a = {("sm_80", "f"): Function("1"), ("sm_80", "g"): Function("2"), ("sm_75", "g"): Function("9")}
     >>> unmatched(a, {("sm_80", "f"): Function("3"), ("sm_80", "h"): Function("2")})
@@ -142,9 +142,9 @@ def unmatched(before: Code, after: Code) -> tuple[list[Key], list[Key]]:
 
 
 def compare(before: Code, after: Code) -> tuple[list[str], list[str]]:
-    """A line for each function that differs, and one for each that differs in places of constants alone.
+    """Returns a line for each function that differs, and one for each that differs only in constant addresses.
 
-    Among functions that were not found by their code, the same name is the same function.
+    Functions without equal code are matched by their names.
 
     >>> compare({("sm_80", "f"): Function("1")}, {("sm_80", "f"): Function("3"), ("sm_80", "g"): Function("4")})
     (['changed  sm_80 f', 'new      sm_80 g'], [])
@@ -187,7 +187,7 @@ def main() -> None:
                 code[key] = Function(code[key].exact, value)
     lines, moved = compare(before, after)
     print("\n".join([*lines, *moved]))
-    words = f"{len(lines)} differ, {len(moved)} in places of constants alone"
+    words = f"{len(lines)} differ, {len(moved)} differ only in constant addresses"
     print(f"{len(before)} functions before, {len(after)} after, {words}")
     sys.exit(bool(lines))
 

@@ -1,14 +1,14 @@
-"""Compiles the kernels' device code with CUDA 12.9, as far as that can be done without its nvcc.
+"""Compiles the kernels' device code with NVRTC of CUDA 12.9.
 
     python tools/cuda12_device_code.py [--architectures "7.0;9.0a"] [FILE.cu …]
-    python tools/cuda12_device_code.py --quick     the first file of each folder, for one architecture: 7.0, which
-                                                   CUDA 13 does not have, or 9.0a where the file's folder is named
-                                                   after it; next to nothing is optimized
+    python tools/cuda12_device_code.py --quick     the first file of each folder, for one architecture and with few
+                                                   optimizations: 9.0a in folders *_sm90a, otherwise 7.0, which
+                                                   CUDA 13 does not support
 
-PyPI has no nvcc 12, but NVRTC 12.9, which is the same compiler for device code. Each .cu file is compiled to
-machine code for each architecture (a CUDA 12 release's list by default) that a build compiles it for, and must hold a
-kernel. This proves that the language, the headers and the instructions are there; host code, linking and running it
-does not prove.
+Called by `make cuda12-check` and, with --quick, by .ci/run. PyPI has no nvcc 12, but it has NVRTC 12.9, which is the
+same compiler for device code. Compiles each .cu file to machine code for the architectures of its build (by default
+of a CUDA 12 release), and checks that it contains a kernel. This verifies language, headers and instructions, but not
+host code, linking or execution.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 FOLDER = CHECKOUT / ".cuda" / "nvrtc-12.9"
 PACKAGES = ("nvidia-cuda-nvrtc-cu12==12.9.*", "nvidia-cuda-runtime-cu12==12.9.*", "nvidia-cuda-cccl-cu12==12.9.*")
 
-# NVRTC has no C++ standard library; CCCL's is the same for what device code uses of it.
+# NVRTC has no C++ standard library. CCCL provides the headers that device code uses.
 FROM_CCCL = (
     "array", "climits", "cmath", "cstddef", "cstdint", "limits", "numeric", "type_traits", "utility",
 )  # fmt: skip
-# One that it has under another name in this release.
+# Standard headers that have another name in this release of CCCL.
 NAMED_OTHERWISE = {"algorithm": "__algorithm_"}
-# C's headers: the driver's asks for the first two, and NVRTC itself has what device code uses of the last.
+# C headers. The CUDA driver's header includes the first two. NVRTC has the built-in functions of the last.
 OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespace cuda::std;\n", "cstring": ""}
-# What nvcc's own prologue brings.
+# Definitions of nvcc's prologue.
 PROLOGUE = b"#include <limits>\n#include <type_traits>\n#define INFINITY __int_as_float(0x7f800000)\n"
-# Host functions that device code sees only declared.
+# Headers of host types that device code only needs declared.
 DECLARED = ("memory", "string", "vector")
 DECLARATIONS = "class string; template <class T> class vector; template <class T> class shared_ptr;"
 
@@ -64,7 +64,7 @@ def write_headers(folder: Path) -> None:
 
 
 def compile_file(source: Path, architecture: str, headers: Path, optimizes: bool) -> str | None:
-    """None, or what is wrong: NVRTC's log, or that there is no kernel in what came out."""
+    """Returns None, or the error: NVRTC's log, or that the machine code contains no kernel."""
     nvidia = FOLDER / "nvidia"
     ctypes.CDLL(str(nvidia / "cuda_nvrtc/lib/libnvrtc-builtins.so.12.9"), ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(str(nvidia / "cuda_nvrtc/lib/libnvrtc.so.12"))
@@ -78,7 +78,7 @@ def compile_file(source: Path, architecture: str, headers: Path, optimizes: bool
     if nvrtc.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words)) != 0:
         return _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace")
     code = _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
-    return None if b".text._Z" in code else "the machine code has no kernel"
+    return None if b".text._Z" in code else "the machine code contains no kernel"
 
 
 def _text(size_of, contents_of, program: ctypes.c_void_p) -> bytes:

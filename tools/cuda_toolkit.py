@@ -1,14 +1,12 @@
-"""Finds a CUDA toolkit to build with, and as a command fetches one when there is none.
+"""Prints the folder of a CUDA toolkit to build with, and installs one from PyPI if the machine has none.
 
-setup.py calls `find`, which only looks. `make` runs this file as a command: where nothing is found
-it installs CUDA 13's compiler, headers and static runtime from PyPI into `.cuda/` of the checkout,
-so that a machine with Python and a C++ compiler is enough. Needs only the standard library.
+    python tools/cuda_toolkit.py                 print the toolkit's folder; install a toolkit if necessary
+    python tools/cuda_toolkit.py --no-fetch      print it, or fail with a remedy
+    python tools/cuda_toolkit.py --release 13.5  print the folder of that CUDA release from PyPI: .cuda/13.5/nvidia/cu13
 
-    python tools/cuda_toolkit.py            print the toolkit's folder, fetching one if need be
-    python tools/cuda_toolkit.py --no-fetch print it, or fail with what to do
-    python tools/cuda_toolkit.py --release 13.5
-                                            print the folder of that CUDA release from PyPI, whatever
-                                            else there is; it lies in .cuda/13.5
+Called by `make build` and .ci/run. Installs CUDA 13's compiler, headers and static runtime into `.cuda/` of the
+checkout, so that a machine needs only Python and a C++ compiler. setup.py calls `find`, which installs nothing. Needs
+only the standard library.
 """
 
 from __future__ import annotations
@@ -22,13 +20,13 @@ import sys
 import sysconfig
 from pathlib import Path
 
-OLDEST = (12, 8)  # the first nvcc that knows the 10.0 and 12.0 architectures
+OLDEST = (12, 8)  # the first nvcc that supports architectures 10.0 and 12.0
 
-# What a release has, by the toolkit's CUDA major. CUDA 13 compiles for nothing older than 7.5. 9.0a has
-# instructions of Hopper alone and cannot be PTX for others; 12.0's PTX serves what comes next.
+# The architectures of a release by CUDA major version. CUDA 13 supports 7.5 and newer. 9.0a has Hopper's own
+# instructions, so its PTX does not run on other GPUs. 12.0's PTX runs on future GPUs.
 ARCHITECTURES = {12: "7.0;7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX", 13: "7.5;8.0;8.6;8.9;9.0a;10.0;12.0+PTX"}
 
-# The pieces that compile and link a CUDA file; they share one folder, nvidia/cu13.
+# The packages that compile and link a CUDA file; they share one folder, nvidia/cu13.
 PYPI_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime")
 CCCL = "nvidia-cuda-cccl"
 PYPI_RELEASE = "13.0"
@@ -40,20 +38,22 @@ REMEDY = (
 
 
 class ToolkitError(RuntimeError):
-    """No usable toolkit. The text is one line that says what to do."""
+    """No usable toolkit. The message is one line with a remedy."""
 
 
 def find(checkout: Path) -> Path:
-    """The folder of the toolkit to use: $CUDA_HOME, /usr/local/cuda, nvcc on PATH, .cuda/, site-packages.
+    """Returns the first toolkit of: $CUDA_HOME or $CUDA_PATH, /usr/local/cuda, nvcc on PATH, .cuda/, site-packages.
 
     Raises:
-        ToolkitError: there is none, $CUDA_HOME is not one, or the one found is older than CUDA 12.8.
+        ToolkitError: no toolkit is found, $CUDA_HOME is not a toolkit, or the toolkit is older than CUDA 12.8.
     """
     named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if named:
         home = Path(named)
         if not is_toolkit(home):
-            raise ToolkitError(f"CUDA_HOME={named} holds no CUDA toolkit (bin/nvcc and include/): {REMEDY}")
+            raise ToolkitError(
+                f"CUDA_HOME={named} contains no CUDA toolkit (bin/nvcc, headers, libcudart_static.a): {REMEDY}"
+            )
         return _new_enough(home)
     site = Path(sysconfig.get_paths()["purelib"])
     candidates = [Path("/usr/local/cuda"), _behind_nvcc_on_path(), *_pypi_homes(checkout / ".cuda"), *_pypi_homes(site)]
@@ -61,19 +61,19 @@ def find(checkout: Path) -> Path:
         if candidate is not None and is_toolkit(candidate):
             return _new_enough(candidate)
     raise ToolkitError(
-        f"nvcc was not found (looked at CUDA_HOME, /usr/local/cuda, PATH, .cuda/, site-packages): {REMEDY}"
+        f"nvcc was not found (searched CUDA_HOME, /usr/local/cuda, PATH, .cuda/, site-packages): {REMEDY}"
     )
 
 
 def is_toolkit(home: Path) -> bool:
-    """Whether `home` has the compiler, the runtime's headers and the static runtime."""
+    """Returns whether `home` contains the compiler, the runtime's headers and the static runtime."""
     libraries = ("lib64", "lib", *(f"targets/{machine}-linux/lib" for machine in ("x86_64", "sbsa")))
     has_library = any((home / name / "libcudart_static.a").is_file() for name in libraries)
     return (home / "bin/nvcc").is_file() and (home / "include/cuda_runtime.h").is_file() and has_library
 
 
 def release(home: Path) -> tuple[int, int]:
-    """The toolkit's version, such as (13, 0)."""
+    """Returns the toolkit's version, such as (13, 0)."""
     text = subprocess.run([str(home / "bin/nvcc"), "--version"], capture_output=True, text=True).stdout
     match = re.search(r"release (\d+)\.(\d+)", text)
     if match is None:
@@ -82,13 +82,13 @@ def release(home: Path) -> tuple[int, int]:
 
 
 def release_architectures(home: Path) -> str:
-    """The architectures of a release with this toolkit. A CUDA major that is new here gets the newest list."""
+    """Returns the architectures of a release with this toolkit. An unlisted CUDA major gets the newest list."""
     major, _ = release(home)
     return ARCHITECTURES.get(major, ARCHITECTURES[max(ARCHITECTURES)])
 
 
 def architectures(home: Path) -> set[str]:
-    """What this nvcc can compile for, as "7.5" or "9.0a"."""
+    """Returns the architectures that this nvcc supports, such as "7.5" or "9.0a"."""
     text = subprocess.run([str(home / "bin/nvcc"), "--list-gpu-code"], capture_output=True, text=True).stdout
     return {f"{major}.{minor}" for major, minor in re.findall(r"sm_(\d+)(\d[a-z]?)\b", text)}
 
@@ -96,7 +96,7 @@ def architectures(home: Path) -> set[str]:
 def fetch(target: Path, cuda_release: str) -> Path:
     """Installs that CUDA release's compiler from PyPI into the folder and returns the toolkit's folder in it."""
     packages = [f"{name}=={cuda_release}.*" for name in PYPI_PACKAGES]
-    # From 13.3 on the headers of CCCL carry a version of their own; every toolkit takes newer ones.
+    # Since CUDA 13.3 CCCL has its own version numbers; a toolkit accepts newer CCCL headers.
     packages.append(CCCL if _numbers(cuda_release) >= (13, 3) else f"{CCCL}=={cuda_release}.*")
     print(f"installing CUDA {cuda_release} from PyPI into {target}", file=sys.stderr)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
@@ -108,7 +108,7 @@ def fetch(target: Path, cuda_release: str) -> Path:
 
 
 def pypi_release(checkout: Path, cuda_release: str) -> Path:
-    """The toolkit of that release below `.cuda/`, fetched when it is not there yet."""
+    """Returns the toolkit of that release in `.cuda/`, and installs it first if it is missing."""
     target = checkout / ".cuda" / cuda_release
     homes = [home for home in _pypi_homes(target) if is_toolkit(home)]
     return homes[0] if homes else fetch(target, cuda_release)
@@ -122,7 +122,7 @@ def _behind_nvcc_on_path() -> Path | None:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         return None
-    # The nvcc on PATH may be a script or a link: the compiler itself says where it lives.
+    # The nvcc on PATH may be a script or a link. Its --dryrun output contains the real location.
     text = subprocess.run([nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
     match = re.search(r"^#\$ TOP=(.*)$", text, re.MULTILINE)
     return Path(match[1]).resolve() if match else None

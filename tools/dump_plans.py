@@ -1,13 +1,13 @@
-"""Writes down what the planner and the launchers do with many problems, to see that a change of them changes nothing.
+"""Writes digests of the plans and launches of many problems, to verify that a change does not affect them.
 
     python tools/dump_plans.py write FILE [--random 5000] [--seed 0]
     python tools/dump_plans.py compare BEFORE AFTER
-    python tools/dump_plans.py show NAME                        one problem in full, by its name in a file
+    python tools/dump_plans.py show NAME                        print a problem with its plans and launches
 
-A line of a file is a problem, a digest of all its candidates with their estimates, and one of what their launches put
-into a stream: kernels, grids and the bytes of all arguments, tensor maps among them (tests/launch). The problems are
-the layers of networks in all directions, layouts and classes for four GPUs, and random ones. `compare` ends with status
-1 where a line differs. No GPU is needed; a C++ compiler and CUDA's headers are.
+Run by hand; family_worth.py and tests/launch import it. Each line contains a problem's name, a digest of all candidates
+with their estimates, and a digest of their launches: kernels, grids and the bytes of all arguments, including tensor
+maps. The problems are network layers in all directions, layouts and classes for four GPUs, and random problems.
+`compare` exits with 1 if a line differs. Needs a C++ compiler and CUDA's headers, but no GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from plan import problems as of  # noqa: E402
 
 from convt_ext.bench.layers import BUILT_IN, Layer, read_csv  # noqa: E402
 
-# Compute capability, SMs, shared memory of a block and of an SM, MHz, GB/s.
+# Compute capability, SMs, shared memory per block and per SM, MHz, GB/s.
 DEVICES = {
     "h200": of.H200,
     "h100": [90, 132, 232448, 233472, 1890, 2933],
@@ -54,7 +54,7 @@ DIRECTIONS = {"forward": of.FORWARD, "grad_input": of.GRAD_INPUT, "grad_weight":
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A problem as the planner's module reads it; its operands begin `offset` bytes behind a vector."""
+    """A problem as the planner's module reads it; its operands begin `offset` bytes after an aligned address."""
 
     name: str
     problem: of.Problem
@@ -64,7 +64,7 @@ class Asked:
 
 
 def problem_of(layer: Layer, word: str, channels_last: bool) -> of.Problem:
-    """The layer's forward pass in a class, of CLASSES."""
+    """Returns the layer's forward pass in one of the CLASSES."""
     dtype, precision = CLASSES[word]
     return of.from_row(
         layer.n, layer.c_in, layer.c_out, (layer.h, layer.w), layer.k, layer.s, layer.p, layer.op, layer.g, layer.d,
@@ -85,7 +85,7 @@ def of_networks() -> Iterator[Asked]:
 
 
 def random_problem(draw: Random, number: int, seed: int) -> Asked:
-    """Of layers' sizes, half of them with kernel = stride; now and then operands that begin between vectors."""
+    """Returns a random problem of a layer's size, often with kernel = stride, sometimes with unaligned operands."""
     groups = draw.choice((1, 1, 1, 1, 2, 4, 32))
     channels = (1, 2, 3, 4, 5, 8, 16, 24, 32, 40, 64, 96, 128, 192, 256) if groups < 32 else (1, 1, 2)
     stride = draw.choice((1, 2, 2, 2, 3, 4, 8)), draw.choice((1, 2, 2, 2, 3, 4, 8))
@@ -95,7 +95,7 @@ def random_problem(draw: Random, number: int, seed: int) -> Asked:
     dilation = draw.choice((1, 1, 1, 1, 2))
     padding = tuple(draw.randint(0, min(2, (k - 1) * dilation)) for k in kernel)
     size = tuple(draw.choice((1, 3, 4, 7, 8, 14, 16, 20, 28, 32, 37, 40, 56, 64, 80, 128)) for _ in range(2))
-    size = tuple(max(n, 4) for n in size)  # paddings leave something
+    size = tuple(max(n, 4) for n in size)  # keeps the output non-empty for every padding
     word = draw.choice(sorted(RANDOM_CLASSES))
     dtype, precision = RANDOM_CLASSES[word]
     problem = of.from_row(
@@ -124,7 +124,7 @@ def digest(text: object) -> str:
 def line_of(module, one: Asked) -> str:
     try:
         found = module.launches(one.problem, one.device, one.offset, one.is_packed)
-    except ValueError as error:  # no kernel serves it
+    except ValueError as error:  # no kernel supports it
         return f"{one.name} {error}"
     return f"{one.name} {digest([head for head, *_ in found])} {digest([launched for _, launched, _ in found])}"
 
@@ -138,7 +138,7 @@ def show(module, one: Asked) -> None:
 
 
 def compare(before: Path, after: Path) -> int:
-    """How many lines differ; says how many do so in plans, in launches, or because one file lacks them."""
+    """Prints and counts the lines that differ: in plans, in launches, or because one file lacks them."""
     old, new = (dict(line.split(" ", 1) for line in path.read_text().splitlines()) for path in (before, after))
     kinds: Counter[str] = Counter()
     for name in sorted(old.keys() | new.keys()):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Downloads the wheels with a local version (+cu129) of all earlier releases of $GH_REPO into a folder. Ends with an
-# error where one of them cannot be had: an index without it would be published as if it had never been there. Whether
-# they are what was published says tools/release.py, by tools/published.sha256.
+# Downloads the wheels with a local version (+cu129) of all earlier releases of $GH_REPO into a folder.
 #     tools/earlier_wheels.sh FOLDER
+# Called by release.yml. Fails if a download fails, because the new index would lack that wheel. tools/release.py
+# compares the files with tools/published.sha256.
 set -euo pipefail
 mkdir -p "$1"
 tags="$(gh release list --limit 1000 --exclude-drafts --json tagName --jq '.[].tagName')"

@@ -1,13 +1,13 @@
-"""What each kernel family is worth: how much longer calls take without it.
+"""Measures how much slower calls are without each kernel family.
 
     python tools/family_worth.py measure OUT.jsonl [--csv FILE] [--neighbours] [--part I/N]   needs a GPU
     python tools/family_worth.py estimate OUT.jsonl [--csv FILE] [--neighbours] [--part I/N]
     python tools/family_worth.py table ROWS.jsonl ...
 
-Measuring times, of every family that has a candidate, those with the shortest estimates: cold caches, random data,
-random order; a line of JSON a call. Estimating writes such lines of what the planner estimates for an H200: it says
-where to measure, not what a family is worth. With --neighbours every layer comes a second time, with another batch and
-size. The table compares each call's fastest family with the fastest of the others.
+Run by hand. `measure` times the candidates with the shortest estimates of each family whose estimate is competitive:
+cold caches, random data, random order. It writes a line of JSON per call. `estimate` writes the planner's estimates for
+an H200 in this format; use them only to select what to measure. --neighbours adds each layer with another batch and
+size. `table` compares each call's fastest family with the fastest of the others.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from convt_ext.bench.timing import CudaTimer
 
 Plan = dict[str, Any]
 
-OF_FAMILY = 2  # candidates of a family that are timed, by their estimates
-NEAR, LEAST_FAMILIES = 3.0, 3  # families that are timed: by their best estimate, and however long it is
-LONGEST_US = 20_000.0  # of an estimate
+OF_FAMILY = 2  # number of candidates to time per family, those with the shortest estimates
+NEAR, LEAST_FAMILIES = 3.0, 3  # families to time: all within NEAR of the best estimate, and at least the best three
+LONGEST_US = 20_000.0  # skip families with longer estimates
 REPETITIONS = 5
 SEED = 23
 
 
 def neighbour(layer: Layer) -> Layer:
-    """The same layer with another batch and size, about as large; the same one on every machine."""
+    """Returns the layer with another batch and size of about equal cost; the result is the same on every machine."""
     draw = random.Random(f"{SEED} {layer}")
     batch = max(1, layer.n * draw.choice((1, 2, 3)) // draw.choice((1, 2, 4)))
     scale = math.sqrt(layer.n / batch)
@@ -53,7 +53,7 @@ def neighbour(layer: Layer) -> Layer:
 
 
 def worth_timing(plans: list[Plan]) -> dict[str, list[int]]:
-    """Numbers of candidates by family: the first of each, and of the families that are not estimated to be far off."""
+    """Returns the indices of the candidates to time, for each family with a competitive estimate."""
     of_family: dict[str, list[int]] = defaultdict(list)
     for index in sorted(range(len(plans)), key=lambda index: plans[index]["estimate_us"]):
         of_family[plans[index]["family"]].append(index)
@@ -100,7 +100,7 @@ def estimate(options: argparse.Namespace) -> None:
 
 
 def without(us: dict[str, float], families: Iterable[str]) -> float:
-    """By how much longer the call takes without these families: 1 where another one is as fast, else more.
+    """Returns the slowdown of the call without these families: 1 if another family is as fast.
 
     >>> without({"flat": 10.0, "nhwc": 12.0}, ["flat"])
     1.2
@@ -110,7 +110,7 @@ def without(us: dict[str, float], families: Iterable[str]) -> float:
 
 
 def worth(rows: list[dict[str, Any]], family: str) -> tuple[int, float, float, str]:
-    """Calls it is the fastest of, what all calls lose without it, and what the worst one loses, with its name."""
+    """Returns how many calls the family is fastest in, the mean and the largest slowdown without it, and that call."""
     lost = [(without(row["us"], [family]), row) for row in rows]
     finite = [factor for factor, _ in lost if factor < math.inf]
     most, worst = max(lost, key=lambda pair: pair[0])
@@ -123,7 +123,7 @@ def table(options: argparse.Namespace) -> None:
     rows = [row for row in rows if row["us"]]
     families = sorted({family for row in rows for family in row["us"]})
     print(f"{len(rows)} calls\n")
-    print("| family | calls | all calls lose | the worst call loses | which is |\n|---|---|---|---|---|")
+    print("| family | fastest in calls | mean loss | largest loss | call of the largest loss |\n|---|---|---|---|---|")
     for family in sorted(families, key=lambda one: -worth(rows, one)[1]):
         calls, mean, most, name = worth(rows, family)
         print(f"| {family} | {calls} | {100 * mean:.2f} % | {100 * most:.0f} % | {name} |")
@@ -132,11 +132,11 @@ def table(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for word, run, says in (("measure", measure, "time the families"), ("estimate", estimate, "ask the planner")):
+    for word, run, says in (("measure", measure, "time the families"), ("estimate", estimate, "write estimates")):
         asking = commands.add_parser(word, help=says)
         asking.set_defaults(run=run)
         add_options(asking)
-        asking.add_argument("--neighbours", action="store_true", help="and each with another batch and size")
+        asking.add_argument("--neighbours", action="store_true", help="add each layer with another batch and size")
     showing = commands.add_parser("table", help="print the table")
     showing.set_defaults(run=table)
     showing.add_argument("measured", type=Path, nargs="+")

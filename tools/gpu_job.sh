@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The GPU tests of a wheel file, in a fresh environment with a CUDA build of torch; without a GPU it fails.
+# Runs the GPU tests of a wheel file in a fresh environment with a CUDA build of torch. Fails without a GPU.
 #     tools/gpu_job.sh WHEEL REPORT
-# The checkout must be the one that the wheel was built from. The report is tests/gpu_report.json's kind. As many
-# processes as cores share the tests, which take up to 80 minutes of one core.
+# Called by wheels.yml. The wheel must be built from this checkout. Writes a report like tests/gpu_report.json. The tests
+# run in parallel processes (tools/gpu_shards.py) and need up to 80 minutes of processor time.
 set -euo pipefail
 wheel="$(realpath "$1")"
 report="$(realpath -m "$2")"
 cd "$(dirname "$0")/.."
 
 if ! nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader; then
-  echo "convt_ext: this machine has no NVIDIA GPU that works, and the GPU tests need one" >&2
+  echo "convt_ext: this machine has no working NVIDIA GPU, which the GPU tests need" >&2
   exit 1
 fi
 python="$PWD/.venv-gpu/bin/python"

@@ -1,11 +1,10 @@
-"""Runs the GPU tests in shards side by side, and writes one report of all.
+"""Runs the GPU tests in parallel shards, and writes one report for all of them.
 
     python tools/gpu_shards.py REPORT [--shards NUMBER] [--limit SECONDS] [PYTEST_ARGUMENT ...]
 
-Called by `make gpu-test`. The tests are bound by the CPU, so there are as many shards as cores unless NUMBER says
-otherwise; each takes a GPU in turn. All shards draw their random problems from one seed: CONVT_TEST_SEED's, else a new
-one. Where a shard does not end well, the last of its output is printed. Exits with 1 when one did not, or the report
-has a failure.
+Called by `make gpu-test`. The tests are bound by the CPU. The default is one shard per core, but at most 18 per GPU.
+The shards are distributed over the GPUs. All shards use one random seed: CONVT_TEST_SEED, or a new one. If a shard
+fails, its last lines of output are printed. Exits with 1 if a shard fails or the report contains a failure.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 LAST_LINES = 12
-MOST_PER_GPU = 18  # that so many find room in an H200's memory has been seen
-LIMIT = 3000  # seconds; two cores take 2400
-GRACE = 120  # of a shard that writes its report after the limit, unless it hangs
-NOTHING_CHOSEN = 5  # pytest's status where a shard has none of the tests that TEST_ARGS chose
+MOST_PER_GPU = 18  # this many shards fit into the memory of an H200
+LIMIT = 3000  # seconds; two cores need 2400
+GRACE = 120  # seconds after the limit for a shard to write its report; then it is killed
+NOTHING_CHOSEN = 5  # pytest's status if TEST_ARGS selects no test of a shard
 
 
 def visible_gpus() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES names, else what nvidia-smi lists; "0" without either, as the tests say best why."""
+    """Returns the GPUs of CUDA_VISIBLE_DEVICES or of nvidia-smi, or "0" without both, so that the tests report why."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return named.split(",")
@@ -43,7 +42,7 @@ def visible_gpus() -> list[str]:
 
 
 def in_turn(gpus: list[str], place: int) -> str:
-    """CUDA_VISIBLE_DEVICES of a shard: every GPU, for tests that need two, but the first one in turn.
+    """Returns a shard's CUDA_VISIBLE_DEVICES: all GPUs, for tests that need two, rotated by the shard's index.
 
     >>> in_turn(["0", "1", "2"], 4)
     '1,2,0'
@@ -53,7 +52,7 @@ def in_turn(gpus: list[str], place: int) -> str:
 
 
 def default_number(num_gpus: int) -> int:
-    """As many shards as this process may use cores, and as the GPUs have room for."""
+    """Returns the number of usable cores, limited by the memory of the GPUs."""
     return min(len(os.sched_getaffinity(0)), MOST_PER_GPU * num_gpus)
 
 
@@ -66,11 +65,11 @@ class Shard:
 
 
 def start(name: str, place: int, number: int, gpus: list[str], folder: Path, seed: str, arguments: list[str]) -> Shard:
-    """One shard of `number` that run at once, on the GPU whose turn it is."""
+    """Starts one of `number` parallel shards."""
     log, report = folder / f"{place}.log", folder / f"{place}.json"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "gpu", "-v"]
     command += ["--gpu-report", str(report), "--shard", name, *arguments, "gpu"]
-    # Results are compared on the CPU: with a thread for each core, the shards would wait for each other's.
+    # Results are compared on the CPU. A thread per core in every shard would oversubscribe the cores.
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // number))}
     seen = {"CUDA_VISIBLE_DEVICES": in_turn(gpus, place), "CONVT_TEST_SEED": seed}
     environment = {**os.environ, **threads, **seen, "PYTHONUNBUFFERED": "1"}
@@ -82,7 +81,7 @@ def start(name: str, place: int, number: int, gpus: list[str], folder: Path, see
 
 
 def wait(process: subprocess.Popen[bytes], deadline: float) -> int | None:
-    """The exit status, None where the shard had to be stopped."""
+    """Returns the exit status, or None if the shard was killed at the deadline."""
     try:
         return process.wait(timeout=max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -92,7 +91,7 @@ def wait(process: subprocess.Popen[bytes], deadline: float) -> int | None:
 
 
 def run(number: int, limit: float, report_path: Path, arguments: list[str]) -> bool:
-    """Whether every shard ended well and no test has failed."""
+    """Runs all shards and writes the report; returns whether every shard succeeded and no test failed."""
     evidence = runpy.run_path(str(CHECKOUT / "tests/gpu_evidence.py"))
     gpus, all_well, found = visible_gpus(), True, []
     number = number or default_number(len(gpus))
@@ -107,16 +106,16 @@ def run(number: int, limit: float, report_path: Path, arguments: list[str]) -> b
         ]
         for shard in shards:
             status = wait(shard.process, deadline)
-            # The second: of a shard that died, which test it died of.
+            # The second report exists if the shard died; it names the test that was running.
             paths = (shard.report, evidence["unfinished"](shard.report))
             found += [evidence["read"](path) for path in paths if path.exists()]
             if status not in (0, NOTHING_CHOSEN):
                 all_well = False
-                how = "was stopped: it hangs" if status is None else f"ended with status {status}"
+                how = "was killed: it hangs" if status is None else f"exited with status {status}"
                 last = shard.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
                 print(f"shard {shard.name} {how}; its last lines:", *last, sep="\n    ")
     if not found:
-        print("no shard has found anything")
+        print("no shard wrote a report")
         return False
     report = evidence["join"](found)
     evidence["write"](report_path, report)
@@ -138,7 +137,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS")
     options, arguments = parser.parse_known_args()
     if options.shards < 0 or options.limit <= 0:
-        parser.error("--shards and --limit must be positive")
+        parser.error("--shards must not be negative, and --limit must be positive")
     if not run(options.shards, options.limit, options.report.resolve(), arguments):
         raise SystemExit(1)
 

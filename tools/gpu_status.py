@@ -1,13 +1,12 @@
-"""Prints what the records of GPU runs are worth for this tree: one line for the GPU tests, one for the sanitizers.
+"""Prints whether the reports of the GPU tests and of the sanitizers are valid for this tree, one line for each.
 
     python tools/gpu_status.py [--report PATH] [--sanitizer-report PATH] [--require-current]
     python tools/gpu_status.py [--report PATH] --compare OTHER
 
-Called by `make gpu-status` with a Python that has torch and the tests' requirements: the list of GPU tests is asked of
-pytest. A line is `current`, or `stale: `, `incomplete: ` or `failed: ` and why. Exits with 1 where one is `failed`: a
-record of this very tree that speaks against it. Stale or incomplete evidence is no broken tree, and a failure only with
---require-current, for a release. With --compare, says whether two reports of GPU tests, of two GPU models say, list the
-same tests and have the same bits in every exact result; exits with 1 where they do not.
+Called by `make gpu-status` and .ci/run. Needs torch and the tests' requirements, because pytest lists the GPU tests. A
+line is `current`, or `stale: `, `incomplete: ` or `failed: ` and the reason. Exits with 1 if a line is `failed`. With
+--require-current, which a release uses, stale and incomplete reports fail too. --compare prints whether two reports,
+such as from two GPU models, list the same tests with the same bits in every exact result, and exits with 1 if not.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ SOURCES = runpy.run_path(str(CHECKOUT / "convt_ext/_sources.py"))
 
 
 def collect_gpu_tests() -> list[str]:
-    """The ids of the GPU tests, without running them.
+    """Returns the ids of the GPU tests without running them.
 
     Raises:
-        RuntimeError: pytest could not collect; its last words.
+        RuntimeError: pytest could not collect the tests; the message contains its last line.
     """
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "gpu", "--no-header"]
     command += ["-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "gpu"]
-    # A list of names needs no wheel: where none is installed, the checkout's Python will do.
+    # Collecting needs no wheel. If none is installed, the tests import the package of the checkout.
     environment = {**os.environ, "CONVT_TEST_UNINSTALLED": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     if importlib.util.find_spec("convt_ext") is None:
         environment["PYTHONPATH"] = os.pathsep.join([str(CHECKOUT), environment.get("PYTHONPATH", "")]).rstrip(":")
     done = subprocess.run(command, cwd=CHECKOUT / "tests", env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line]
-    if done.returncode == 5:  # there are none
+    if done.returncode == 5:  # no tests
         return []
     if done.returncode != 0:
         words = (done.stderr.splitlines() or lines or ["no output"])[-1]
@@ -52,7 +51,7 @@ def collect_gpu_tests() -> list[str]:
 
 
 def gpu_status(report_path: Path) -> str:
-    """The line of the GPU tests."""
+    """Returns the line of the GPU tests."""
     try:
         report = EVIDENCE["read"](report_path)
     except ValueError as error:
@@ -60,7 +59,7 @@ def gpu_status(report_path: Path) -> str:
     digest = SOURCES["sources_digest"](CHECKOUT)
     line = EVIDENCE["status"](report, digest, None)
     if line.startswith(("stale", "failed")):
-        return line  # collecting takes seconds and would not change the answer
+        return line  # collecting needs seconds and would not change the line
     try:
         return EVIDENCE["status"](report, digest, collect_gpu_tests())
     except RuntimeError as error:
@@ -68,7 +67,7 @@ def gpu_status(report_path: Path) -> str:
 
 
 def sanitizer_status(report_path: Path) -> str:
-    """The line of the sanitizers."""
+    """Returns the line of the sanitizers."""
     try:
         return sanitizer_report.status(sanitizer_report.read(report_path), sanitizer_report.digest())
     except ValueError as error:
@@ -76,7 +75,7 @@ def sanitizer_status(report_path: Path) -> str:
 
 
 def compare(one: Path, other: Path) -> None:
-    """Prints whether two reports agree, and exits with 1 where they do not."""
+    """Prints whether two reports agree, and exits with 1 if they differ."""
     reports: list[dict[str, Any]] = []
     for path in (one, other):
         try:

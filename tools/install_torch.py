@@ -2,11 +2,10 @@
 
     python tools/install_torch.py "torch==2.13.0" [--build any|cpu|cuda] [--needs-installed]
 
-On Linux the packages that pip finds by itself are mostly CUDA builds. CPU builds lie in an index of PyTorch's own,
-which the variable TORCH_CPU_INDEX names; without it, asking for one is an error. `any` is a CPU build where the
-variable is set, and else pip's choice. From that index comes torch alone, and what it needs from pip's usual one: every
-name is looked up in one index, so none can serve what belongs to the other. --needs-installed ends with an error where
-something that torch needs is not there yet.
+Called by the Makefile, .ci/run, gpu_job.sh, matrix.py and cibuildwheel. On Linux, pip's default index mostly contains
+CUDA builds. The variable TORCH_CPU_INDEX is the address of PyTorch's index of CPU builds; `--build cpu` fails without
+it. `any` installs a CPU build if the variable is set. Only torch comes from that index, and its dependencies from the
+default index, so that each name is looked up in one index. --needs-installed fails if a dependency is missing.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ def chosen_build(build: str) -> str:
 
 
 def pip_words(torch: str, build: str, needs_installed: bool = False) -> list[list[str]]:
-    """What stands behind `pip install`, one time after the other.
+    """Returns the arguments of each `pip install` command.
 
     >>> pip_words("torch==2.10.*", "cuda")
     [['torch==2.10.*']]
 
     Raises:
-        SystemExit: a CPU build, and nothing says where these are.
+        SystemExit: a CPU build is requested and TORCH_CPU_INDEX is not set.
     """
     place = os.environ.get("TORCH_CPU_INDEX")
     is_cpu = chosen_build(build) == "cpu"
     if is_cpu and not place:
         raise SystemExit(
-            "convt_ext: a CPU build of torch is asked for, and TORCH_CPU_INDEX is not set: set it to the address of "
+            "convt_ext: a CPU build of torch is requested, but TORCH_CPU_INDEX is not set: set it to the address of "
             "the index of torch's CPU builds (for the workflows: the repository variable of that name)"
         )
     if not is_cpu and not needs_installed:
         return [[torch]]
     index = ["--index-url", str(place)] if is_cpu else []
-    # The second time pip keeps the torch that is there, because it fits, and gets what that needs.
+    # The second command keeps the installed torch, because it matches, and installs its dependencies.
     return [[torch, "--no-deps", *index], [torch, "--no-index"] if needs_installed else [torch]]
 
 
 def install(python: str, torch: str, build: str, needs_installed: bool = False) -> None:
-    """Installs it for that interpreter and makes sure that it is the build that was asked for.
+    """Installs torch for that interpreter and verifies that it is the requested build.
 
     Raises:
         subprocess.CalledProcessError: pip failed, or installed the other build.

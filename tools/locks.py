@@ -1,10 +1,10 @@
-"""What a release installs, pinned with hashes: tools/locks/*.txt, written by uv from the lists of names.
+"""Writes tools/locks/*.txt with uv: the packages that a release installs, pinned with hashes.
 
-    python tools/locks.py              write them anew; what still fits keeps its version
-    python tools/locks.py --upgrade    with the newest versions
+    python tools/locks.py              write the files again; versions that still match are kept
+    python tools/locks.py --upgrade    use the newest versions
 
-`pip install --no-deps --only-binary :all: --require-hashes -r tools/locks/NAME.txt` installs one. They are for Linux;
-the hashes are of all files of a version, so that x86_64 and aarch64 use the same list.
+Called by `make locks`. `pip install --no-deps --only-binary :all: --require-hashes -r tools/locks/NAME.txt` installs a
+list. The lists are for Linux. They contain the hashes of all files of a version, for x86_64 and aarch64.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FOLDER = TOOLS / "locks"
 
 @dataclass(frozen=True)
 class Lock:
-    python: str  # the one that installs it
-    names: tuple[str, ...]  # files beside this one
+    python: str  # the version that installs the list
+    names: tuple[str, ...]  # files in tools/
 
     def inputs(self) -> list[Path]:
         return [TOOLS / name for name in self.names]
 
 
 LOCKS = {
-    "release": Lock("3.12", ("release_requirements.txt",)),  # starts cibuildwheel
-    "upload": Lock("3.12", ("upload_requirements.txt",)),  # beside an identity token
-    "wheel": Lock("3.10", ("wheel_requirements.txt", "torch_requirements.txt")),  # inside the image, before torch
+    "release": Lock("3.12", ("release_requirements.txt",)),  # for the job that runs cibuildwheel
+    "upload": Lock("3.12", ("upload_requirements.txt",)),  # for the job that has an identity token
+    "wheel": Lock("3.10", ("wheel_requirements.txt", "torch_requirements.txt")),  # for the image, before torch
 }
 
 

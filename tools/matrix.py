@@ -1,17 +1,17 @@
-"""Installs one wheel file under several Pythons and torches, away from the sources, and runs the CPU tests.
+"""Runs the CPU tests of one wheel file under several versions of Python and torch.
 
-    python tools/matrix.py                        the four environments below, made in .venv-matrix/
-    python tools/matrix.py PYTHON [PYTHON …]      these interpreters; each must have torch and the tests' needs
-    python tools/matrix.py --make 3.12,oldest,cpu one environment of what is promised: a Python version, the oldest
-                                                  or newest torch for it, a CPU or CUDA build of torch
-    python tools/matrix.py --github               all of what is promised, for every wheel, as a GitHub Actions matrix
-    … --wheel FILE                                this wheel instead of the one in dist/ that is of this tree
+    python tools/matrix.py                        use the four environments below, created in .venv-matrix/
+    python tools/matrix.py PYTHON [PYTHON …]      use these interpreters, which need torch and the tests' requirements
+    python tools/matrix.py --make 3.12,oldest,cpu use one supported environment: a Python version, the oldest or newest
+                                                  torch for it, a CPU or CUDA build of torch
+    python tools/matrix.py --github               print all wheels and environments as a GitHub Actions matrix
+    … --wheel FILE                                this wheel; the default is the one in dist/ built from this tree
     … --discard                                   remove each environment after its tests
-    … --only 3.12                                 of the four, the one with this Python
-    … --quick                                     without tests of what is mostly the same under all of them
+    … --only 3.12                                 only the one of the four with this Python
+    … --quick                                     omit tests that depend little on the environment
 
-Into environments that are made the wheel is installed as users do it, with its extras. Beside given interpreters
-it is unpacked, so that they stay as they are. The tests run from a copy, with no sources beside them.
+Called by `make matrix-test`, .ci/run and wheels.yml. New environments get the wheel with its extras. For given
+interpreters the wheel is unpacked into a temporary folder. The tests run from a copy without the sources.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ import wheels
 CHECKOUT = wheels.CHECKOUT
 FOLDER = CHECKOUT / ".venv-matrix"
 
-# What is promised. pip finds the newest torch that has a wheel for a Python.
+# The supported versions. pip finds the newest torch that has a wheel for a Python.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
 TORCHES = {"oldest": "torch==2.10.*", "newest": "torch"}
 BUILDS = ("cpu", "cuda")
 
-# What a machine with four Pythons runs: oldest and newest of both, and CPU torch where pip finds one.
+# The default environments: old and new versions of Python and torch.
 ENVIRONMENTS = (
     ("3.11", "torch==2.13.0"),
     ("3.10", "torch"),
@@ -48,11 +48,11 @@ ENVIRONMENTS = (
 )
 
 
-# Tests of the benchmark, of plans in words and of memory: --quick runs them under one Python and torch alone, by `make
-# test`, as most of what they ask is the same under all.
+# Tests of the benchmark, of explain() and of memory, which depend little on the environment: --quick omits them. CI
+# runs them once, with `make test`.
 SAME_EVERYWHERE = ("test_bench*.py", "test_neighbour*.py", "test_explain*.py", "test_resident_memory.py")
 
-# pytest-xdist's; a file's tests stay together, as they share what they have made.
+# Options of pytest-xdist. The tests of a file run in one process, because they share fixtures.
 ALL_CORES = ("-n", "auto", "--dist", "loadfile")
 
 
@@ -65,7 +65,7 @@ class Result:
 
 
 def find_python(version: str) -> str:
-    """pythonX.Y on PATH that starts, else pyenv's.
+    """Returns the first of pythonX.Y on PATH and pyenv's versions that starts.
 
     Raises:
         FileNotFoundError: this machine has no such Python.
@@ -82,7 +82,7 @@ def find_python(version: str) -> str:
 
 
 def make_environment(version: str, torch: str, build: str, wheel: Path) -> str:
-    """A virtual environment with that Python and torch, made once, and the wheel as `pip install` puts it there."""
+    """Creates a virtual environment with that Python and torch if missing, and installs the wheel with pip."""
     folder = FOLDER / f"{version}-{torch.replace('==', '-').replace('.*', '')}-{build}"
     python = str(folder / "bin/python")
     pip = [python, "-m", "pip", "install", "--quiet"]
@@ -97,7 +97,7 @@ def make_environment(version: str, torch: str, build: str, wheel: Path) -> str:
 
 
 def copy_tests(folder: Path) -> Path:
-    """The tests, and what they read, without the package and the kernels: nothing but the wheel can be imported."""
+    """Copies the tests and the files that they read, without the sources, so that only the wheel can be imported."""
     for name in ("tests", "examples"):
         shutil.copytree(CHECKOUT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "build"))
     shutil.copy(CHECKOUT / "pyproject.toml", folder)
@@ -105,7 +105,7 @@ def copy_tests(folder: Path) -> Path:
 
 
 def run_tests(python: str, unpack: Path | None, chosen: Sequence[str] = ("cpu",)) -> Result:
-    """The CPU tests, or some files of them, under one interpreter; `unpack` is a wheel that is not installed there."""
+    """Runs the chosen tests under one interpreter; `unpack` is a wheel to unpack for it if it is not installed."""
     query = "import platform, torch; print(platform.python_version(), torch.__version__)"
     asked = subprocess.run([python, "-c", query], capture_output=True, text=True)
     if asked.returncode != 0:

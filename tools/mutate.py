@@ -1,11 +1,10 @@
-"""Changes one operator, number or condition at a time and prints those changes that no test notices.
+"""Changes one operator, number or condition of a module at a time, and prints the changes that no test detects.
 
     python tools/mutate.py [--known tools/known_mutations.txt] MODULE ...       such as: precision arguments
 
-Called by `make mutate MODULES="..."`, by hand: it takes hours for all modules, so CI does not. cosmic-ray makes the
-changes, in a copy of the checkout, and runs the tests that are about the module (`TESTS`) after each. What survives is
-a missing test, or harmless; known_mutations.txt says why it is harmless, and only what is not in it is new.
-Exits with 1 where something new survived.
+Called by `make mutate MODULES="..."`, not by CI, because all modules need hours. cosmic-ray makes each change in a copy
+of the checkout and runs the module's tests (`TESTS`). A surviving change is harmless, or a test is missing.
+known_mutations.txt lists harmless changes with reasons. Exits with 1 if another change survives.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# The test files that judge each module. All of them run without a GPU.
+# The test files of each module. They run without a GPU.
 TESTS = {
     "arguments": ["test_arguments", "test_routing"],
     "autocast": ["test_routing", "test_functional"],
@@ -38,10 +37,10 @@ TESTS = {
     "routing": ["test_routing", "test_functional", "test_explain"],
 }
 
-# The test that a busy machine fails: it would be taken for having noticed the change.
+# This test can fail on a busy machine, which would count as a detected change.
 TIMED = "test_a_decision_costs_microseconds"
 
-# Not: `|` of types, and exchanges of arithmetic that only say again what one of them says.
+# Excludes `|` of types and redundant replacements of arithmetic operators.
 OPERATORS = (
     "ReplaceComparisonOperator_(Lt_LtE|LtE_Lt|Gt_GtE|GtE_Gt|Eq_NotEq|NotEq_Eq|Is_IsNot|IsNot_Is)|AddNot"
     "|ReplaceAndWithOr|ReplaceOrWithAnd|ReplaceTrueWithFalse|ReplaceFalseWithTrue"
@@ -62,7 +61,7 @@ exclude-operators = ['(?!core/({operators})$)']
 
 
 def copy_checkout(folder: Path) -> Path:
-    """What the tests need of the checkout, tracked or not, and the compiled binary."""
+    """Copies the files that the tests need, tracked or untracked, including the compiled binary."""
     copy = folder / "checkout"
     ignored = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info")
     shutil.copytree(CHECKOUT, copy, ignore=ignored, symlinks=True)
@@ -70,7 +69,7 @@ def copy_checkout(folder: Path) -> Path:
 
 
 def run(module: str, checkout: Path) -> tuple[int, list[str]]:
-    """How many changes of a module there were, and those that survived, as "line: before -> after"."""
+    """Returns the number of changes of a module, and the surviving ones as "path:line: before -> after"."""
     from cosmic_ray.work_db import use_db
     from cosmic_ray.work_item import TestOutcome, WorkerOutcome
 
@@ -84,7 +83,7 @@ def run(module: str, checkout: Path) -> tuple[int, list[str]]:
     environment = {**os.environ, "CONVT_TEST_UNINSTALLED": "1", "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     scripts = Path(sysconfig.get_path("scripts"))
     for program, *words in (
-        ("cosmic-ray", "baseline", config),  # the tests pass before anything is changed
+        ("cosmic-ray", "baseline", config),  # checks that the tests pass without a change
         ("cosmic-ray", "init", config, session),
         ("cr-filter-operators", session, config),
         ("cosmic-ray", "exec", config, session),
@@ -101,7 +100,7 @@ def run(module: str, checkout: Path) -> tuple[int, list[str]]:
 
 
 def _line(diff: str, sign: str) -> str:
-    """The changed line of a diff, without its indentation."""
+    """Returns the changed line of a diff without its indentation."""
     found = re.search(rf"^{re.escape(sign)}(?!{re.escape(sign)}{{2}})(.*)$", diff, re.MULTILINE)
     return found[1].strip() if found else ""
 
@@ -122,7 +121,9 @@ def main() -> None:
             print(f"{module}: {total} changes, {len(survived)} survived, {len(unknown)} of these are new", flush=True)
             print(*unknown, sep="\n", flush=True)
     if new:
-        raise SystemExit(f"convt_ext: {new} changes that no test notices: write the test, or say why it is harmless")
+        raise SystemExit(
+            f"convt_ext: no test detects {new} changes: add tests, or list them with reasons in known_mutations.txt"
+        )
 
 
 if __name__ == "__main__":

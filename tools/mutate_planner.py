@@ -1,12 +1,12 @@
-"""Changes one condition of the planner at a time and prints the changes that no test of tests/plan notices.
+"""Changes one condition of the planner at a time, and prints for each change whether tests/plan detects it.
 
-    python tools/mutate_planner.py --number 40 --seed 1      40 random changes of all files
-    python tools/mutate_planner.py nhwc_sm90a/plan.cpp       every change of these files of kernels/
-    python tools/mutate_planner.py --list ...                prints the changes and runs nothing
+    python tools/mutate_planner.py --number 40 --seed 1      make 40 random changes of all files
+    python tools/mutate_planner.py nhwc_sm90a/plan.cpp       make every change of these files of kernels/
+    python tools/mutate_planner.py --list ...                print the changes and run nothing
 
-An operand of && becomes true, an operand of || false, and a comparison includes or excludes equality. Works on a copy
-of the sources, whose objects stay in --out (build/mutants), so a change compiles one file. known_mutations.txt lists
-harmless changes with the reason. Exits with 1 if another one survives.
+Run by hand. An operand of && becomes true, an operand of || false, and a comparison includes or excludes equality.
+Works on a copy of the sources in --out (build/mutants), which keeps the objects, so a change compiles one file.
+known_mutations.txt lists harmless changes with reasons. Exits with 1 if another change survives.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("kernels", "tests", "convt_ext", "pyproject.toml")
 KNOWN = ROOT / "tools/known_mutations.txt"
-FILES = ("*plan.cpp", "*layout.cpp")  # of each engine
+FILES = ("*plan.cpp", "*layout.cpp")  # in the folder of each engine
 
-# These tests apply to every engine. Tests of a binary cannot notice a change of the sources.
+# These tests apply to every engine. Tests of a binary cannot detect a change of the sources.
 EVERYWHERE = ("test_plan_large.py", "test_plan_tensor_maps.py")
 OF_BINARY = "not wheel"
 
@@ -73,7 +73,7 @@ def changes_of(file: str, text: str) -> Iterator[Change]:
     for found in re.finditer(r"(?<= )(<=|>=|<|>)(?= )", code):
         start, end = operand_at.begin(found.start()), operand_at.end(found.end())
         if "for (" in code[code.rfind("\n", 0, found.start()) + 1 : found.start()]:
-            continue  # one iteration more reads outside of an array
+            continue  # an additional iteration reads outside of an array
         after = _EQUALITY[found[1]]
         comparison = f"{text[start : found.start()]}{after}{text[found.end() : end]}"
         yield change(found.start(), found.end(), after, f"{text[start:end].strip()} -> {comparison.strip()}")
@@ -107,7 +107,7 @@ class _Operands:
 
 
 def copy_sources(to: Path) -> None:
-    """Copies the sources without what tools leave behind; objects in `to` stay."""
+    """Copies the sources without generated files; objects in `to` are kept."""
     for name in COPIED:
         source, target = ROOT / name, to / name
         if source.is_dir():
@@ -118,7 +118,7 @@ def copy_sources(to: Path) -> None:
 
 
 def builds(tree: Path) -> bool:
-    """Builds the planner's module. Returns whether it compiles: a test would fail without it as with a change."""
+    """Builds the planner's module; returns whether it compiles. A compile error is not a detected change."""
     command = [sys.executable, "tests/plan/build.py", "--out", "build/plan", "--module", "_plan"]
     return subprocess.run(command, cwd=tree, capture_output=True).returncode == 0
 
@@ -148,7 +148,7 @@ def tests_of(file: str) -> str:
 
 
 def outcome_of(change: Change, tree: Path) -> str:
-    """Makes the change, and returns the test that notices it, "does not compile", or "" if it survives."""
+    """Makes the change; returns the test that detects it, "does not compile", or "" if it survives."""
     path = tree / "kernels" / change.file
     before = path.read_text()
     path.write_text(before[: change.start] + change.after + before[change.end :])
@@ -156,7 +156,7 @@ def outcome_of(change: Change, tree: Path) -> str:
         if not builds(tree):
             return "does not compile"
         everything = sorted(path.name for path in (tree / "tests/plan").glob("test_plan_*.py"))
-        first = [file for file in (tests_of(change.file), *EVERYWHERE) if file in everything]  # takes seconds
+        first = [file for file in (tests_of(change.file), *EVERYWHERE) if file in everything]  # needs seconds
         return first_failure(tree, first) or first_failure(tree, [file for file in everything if file not in first])
     finally:
         path.write_text(before)
@@ -165,8 +165,8 @@ def outcome_of(change: Change, tree: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", metavar="FILE", help="files below kernels/ (all plans and layouts)")
-    parser.add_argument("--number", type=int, help="make this many random changes (all)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random changes")
+    parser.add_argument("--number", type=int, help="number of random changes (all)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random changes")
     parser.add_argument("--list", action="store_true", help="print the changes and run nothing")
     parser.add_argument("--out", type=Path, default=ROOT / "build/mutants", help="folder for the copy of the sources")
     options = parser.parse_args()
@@ -190,7 +190,7 @@ def main() -> None:
         survived += outcome == "SURVIVED"
         print(f"{change.file}:{change.line}: {change.words}  {outcome}".rstrip(), flush=True)
     if survived:
-        raise SystemExit(f"convt_ext: no test notices {survived} changes: write the test, or state why it is harmless")
+        raise SystemExit(f"convt_ext: {survived} undetected changes: add tests, or list them in known_mutations.txt")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""The compiler of a build: nvcc, for no more architectures than a file's kernels gain by.
+"""Runs nvcc for only those architectures of a build that a file needs.
 
     python tools/nvcc.py COMPILER [WORD ...] ARGUMENT ...
 
-setup.py has torch's build call this in nvcc's place, with the real compiler in front: nvcc, or what the user's own
-PYTORCH_NVCC says, such as `ccache nvcc`. Files of folders named *_sm90a are compiled for 9.0a alone: their code stands
-behind the compiler's feature macro of 9.0a; for every other architecture a file would be empty kernels, which take
-compiling and room in the wheel. Where 9.0a is not among the architectures, the first one is left: the host's part of a
-file needs kernels to name. The portable engine's files, whose instructions and tiles differ between GPUs of one
-generation, are compiled for every architecture. Of all other files a generation has one machine code: a GPU of 8.6 or
-8.9 runs that of 8.0. PTX that is asked for stays, as GPUs to come depend on it. Needs only the standard library.
+Called by torch's build as its nvcc (setup.py sets PYTORCH_NVCC). COMPILER is nvcc or the user's own PYTORCH_NVCC, such
+as `ccache nvcc`. Files in folders *_sm90a are compiled only for 9.0a, because their kernels are empty for other
+architectures. If the build does not include 9.0a, they are compiled for its first architecture, because the host code
+refers to the kernels. Files of the portable engine, whose instructions and tiles differ within a GPU generation, are
+compiled for every architecture. All other files are compiled once per generation: GPUs of 8.6 and 8.9 run code for 8.0.
+Requested PTX is kept for future GPUs, except in folders *_sm90a. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PORTABLE = "portable"
 
 
 def is_portable(source: Path) -> bool:
-    """Whether the file is of the engine of tensor-core kernels for every architecture.
+    """Returns whether the file belongs to the portable engine: tensor-core kernels for every architecture.
 
     >>> is_portable(KERNELS / "portable/instances/convolve.cu"), is_portable(KERNELS / "simt/instances/convolve_co8.cu")
     (True, False)
@@ -34,7 +33,7 @@ def is_portable(source: Path) -> bool:
 
 
 def is_for_hopper(source: Path) -> bool:
-    """Whether the file lies in a folder of kernels/ that is named after Hopper.
+    """Returns whether the file is in a folder *_sm90a of kernels/.
 
     >>> is_for_hopper(KERNELS / "flat_sm90a/instances/convolve.cu"), is_for_hopper(KERNELS / "simt/x_sm90a.cu")
     (True, False)
@@ -44,7 +43,7 @@ def is_for_hopper(source: Path) -> bool:
 
 
 def architecture_of_hopper(names: Sequence[str]) -> str:
-    """Of the architectures of a build the one that Hopper's files are compiled for: 9.0a, or without it the first.
+    """Returns the architecture of a build for files in folders *_sm90a: 9.0a, or the first one if 9.0a is missing.
 
     >>> architecture_of_hopper(["80", "90a"]), architecture_of_hopper(["8.0", "9.0a"]), architecture_of_hopper(["8.0"])
     ('90a', '9.0a', '8.0')
@@ -53,7 +52,7 @@ def architecture_of_hopper(names: Sequence[str]) -> str:
 
 
 def one_of_each_generation(names: Sequence[str]) -> list[str]:
-    """Those whose machine code no earlier one's replaces, which runs on every later GPU of its generation.
+    """Returns the first architecture of each generation, whose machine code runs on all later GPUs of it, and all "a".
 
     >>> one_of_each_generation(["7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0"])
     ['7.5', '8.0', '9.0a', '10.0', '12.0']
@@ -68,14 +67,14 @@ def one_of_each_generation(names: Sequence[str]) -> list[str]:
 
 
 def architectures_of(source: Path, names: Sequence[str]) -> list[str]:
-    """Of the architectures of a build those that the file has machine code for."""
+    """Returns the architectures of a build that the file is compiled to machine code for."""
     if is_for_hopper(source):
         return [architecture_of_hopper(names)]
     return list(names) if is_portable(source) else one_of_each_generation(names)
 
 
 def command(words: list[str]) -> list[str]:
-    """What is run: the words themselves, without the code that the source is not compiled to.
+    """Returns the words without the -gencode options of architectures that the source is not compiled for.
 
     >>> flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in ("80", "86", "90a")]
     >>> command([*flags, str(KERNELS / "reduce/slabs.cu")])[:-1] == [flags[0], flags[2]]
@@ -101,7 +100,7 @@ def main() -> None:
     try:
         os.execvp(words[0], words)
     except OSError as error:
-        raise SystemExit(f"convt_ext: the compiler {words[0]} cannot be started: {error.strerror}") from None
+        raise SystemExit(f"convt_ext: the compiler {words[0]} does not start: {error.strerror}") from None
 
 
 if __name__ == "__main__":

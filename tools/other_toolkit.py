@@ -1,9 +1,9 @@
-"""Builds a wheel with another CUDA release than the usual one, from the source distribution, and tests it.
+"""Builds a wheel from the source distribution with another CUDA release, tests it and deletes it.
 
     python tools/other_toolkit.py 13.5 [--architectures 9.0a]
 
-The compiler comes from PyPI (tools/cuda_toolkit.py). The wheel is checked like any other, must say that CUDA release,
-and passes the CPU tests that ask the binary. It is not kept.
+Called by `make toolkit-test`. The compiler comes from PyPI (tools/cuda_toolkit.py). The wheel must pass check_wheel.py
+for that CUDA release, and the CPU tests that use the binary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TESTS_OF_THE_BINARY = ("cpu/test_ops.py", "cpu/test_planner.py", "cpu/test_expla
 
 
 def build(home: Path, architectures: str, folder: Path) -> Path:
-    """A wheel in `folder`, made of the source distribution with the toolkit in `home`."""
+    """Builds a wheel in `folder` from the source distribution, with the toolkit in `home`."""
     sdist = targets.make_sdist()
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")

@@ -1,6 +1,6 @@
-"""The text of docs/performance.md, made of the benchmark's result files: no figure in it is typed by hand.
+"""Generates the text of docs/performance.md from the benchmark's result files.
 
-Called by charts.py, which `make charts` runs. Every table names its file, card, torch and date.
+Called by charts.py, which `make charts` runs. Each table is preceded by its file, GPU, torch, cuDNN and date.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PRECISIONS = {"default": "float32 (TF32 on)", "bf16": "bfloat16"}
 
 
 def text(folder: Path) -> str:
-    """The page, of the files that are there."""
+    """Returns the page with a section for each existing file."""
     sections = [_HEAD]
     for name, title in _CALLS.items():
         sections += _section(title, folder, name, _calls)
@@ -46,7 +46,7 @@ def text(folder: Path) -> str:
 
 
 def _section(title: str, folder: Path, name: str, table: Callable[[Sequence[Row]], Iterable[str]]) -> list[str]:
-    """A section with the table of each GPU."""
+    """Returns a section with a table for each GPU."""
     found = [f"## {title}", ""]
     for gpu in ("h200", "h100"):
         path = folder / f"{gpu}_{name}.json"

@@ -1,7 +1,7 @@
-"""The digest of a part of the sources, for records of GPU runs that are about that part alone.
+"""Computes digests of parts of the sources, for reports of GPU runs that depend only on those parts.
 
-The digest of everything (convt_ext/_sources.py) covers GPU tests and the Python package: a change of a test would make
-hours of measuring stale that it cannot touch. Called by sanitizer_report.py and bench_results.py.
+The digest of all sources (convt_ext/_sources.py) covers GPU tests and the Python package, which do not affect every
+report. Called by sanitize.py, sanitizer_report.py and bench_results.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ SOURCES = runpy.run_path(str(CHECKOUT / "convt_ext/_sources.py"))
 
 
 def part_digest(entries: tuple[str, ...], root: Path = CHECKOUT) -> str:
-    """The digest of these files and folders without their documents."""
+    """Returns the digest of these files and folders without their documents."""
     files = [name for name in SOURCES["source_files"](root, entries) if not name.endswith(".md")]
     return SOURCES["sources_digest"](root, files)
 
 
 def require_binary_of_the_tree() -> None:
-    """Ends the program where the installed binary is none that a record of this tree may be about."""
+    """Exits if the installed binary was not built from this tree, or was built without optimization."""
     import convt_ext
 
     info, tree = convt_ext.build_info(), SOURCES["sources_digest"](CHECKOUT)
@@ -30,4 +30,6 @@ def require_binary_of_the_tree() -> None:
             "run `make build` and install that wheel"
         )
     if not info["optimized"]:
-        raise SystemExit("convt_ext: the installed binary was built with CONVT_EXT_FAST_COMPILE: build it without")
+        raise SystemExit(
+            "convt_ext: the installed binary was built with CONVT_EXT_FAST_COMPILE: unset it and build again"
+        )

@@ -1,16 +1,16 @@
-"""What a release is made of, from a tag and the wheels that the runners built.
+"""Checks the tag of a release, prints its notes, and sorts its files.
 
-python tools/release.py check TAG             the tag is the version, CHANGELOG.md has a dated entry for it, and no file
-                                              of it was published before
-python tools/release.py notes                 print that entry, which the page of the release shows
-python tools/release.py assemble FROM TO      sort the files of the folder FROM:
-    TO/upload/                                the source distribution and the default wheels, for a package index
-    TO/index/cu129/convt-ext/                 one index (PEP 503) per other CUDA version, with its wheels; pip
-                                              gets it as --index-url, with --no-deps: it has no torch
-    TO/assets/                                all of them, and their digests in SHA256SUMS, for the page of the release
+    python tools/release.py check TAG         check that the tag is the version, that CHANGELOG.md has a dated entry
+                                              for it, and that no file of it was published before
+    python tools/release.py notes             print that entry for the release page
+    python tools/release.py assemble FROM TO  sort the files of the folder FROM:
+        TO/upload/                            the source distribution and the default wheels, for a package index
+        TO/index/cu129/convt-ext/             an index (PEP 503) for each other CUDA version; use it with pip's
+                                              --index-url and --no-deps, because it does not contain torch
+        TO/assets/                            the files of this release and SHA256SUMS, for the release page
 
-tools/published.sha256 holds the digests of everything that earlier releases published, as their SHA256SUMS say. An
-earlier wheel goes into an index again only as it was published, and a version is released only once.
+Called by release.yml. tools/published.sha256 contains the lines of SHA256SUMS of all earlier releases. An index gets an
+earlier wheel only if its digest matches. A version is released only once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from urllib.parse import quote
 import targets
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PROJECT = "convt-ext"  # as PEP 503 spells it
+PROJECT = "convt-ext"  # normalized as in PEP 503
 PUBLISHED = CHECKOUT / "tools/published.sha256"
 
 
@@ -36,9 +36,9 @@ def version() -> str:
 
 
 def entry(changelog: str) -> tuple[str, str]:
-    """What CHANGELOG.md says about this version: behind the version in its heading, and below it.
+    """Returns this version's entry in CHANGELOG.md: the heading's text after the version, and the text below it.
 
-    Both are empty where it says nothing.
+    Both are empty if there is no entry.
     """
     heading = rf"^## {re.escape(version())}(?![\w.])([^\n]*)\n"
     match = re.search(rf"{heading}(.*?)(?=^## |\Z)", f"{changelog}\n", re.MULTILINE | re.DOTALL)
@@ -50,13 +50,13 @@ def digest_of(file: Path) -> str:
 
 
 def published(record: str) -> dict[str, str]:
-    """The digests of published files by name, from lines as sha256sum writes them.
+    """Returns the digests of published files by name, from lines in sha256sum's format.
 
     >>> published(f"# files\\n{'0' * 64}  convt_ext-0.0.9.tar.gz\\n")["convt_ext-0.0.9.tar.gz"] == "0" * 64
     True
 
     Raises:
-        SystemExit: a line is none of sha256sum's, or names a file again.
+        SystemExit: a line does not have sha256sum's format, or repeats a file.
     """
     digests: dict[str, str] = {}
     for line in record.splitlines():
@@ -71,7 +71,7 @@ def published(record: str) -> dict[str, str]:
 
 
 def version_of(name: str) -> str:
-    """Of a file of a release, without its local part.
+    """Returns the version in a release file's name, without its local part.
 
     >>> version_of("convt_ext-0.1.0+cu129-py3-none-manylinux_2_28_x86_64.whl"), version_of("convt_ext-0.1.0.tar.gz")
     ('0.1.0', '0.1.0')
@@ -80,29 +80,32 @@ def version_of(name: str) -> str:
 
 
 def check(tag: str, changelog: str, digests: dict[str, str]) -> None:
-    """No release: a tag that does not say the version, a version without a dated entry, or one that was published."""
+    """Exits unless the tag is the version, CHANGELOG.md has a dated entry for it, and it was not published before."""
     if tag != f"v{version()}":
-        raise SystemExit(f"convt_ext: the tag is {tag}, but the version is {version()}: tag v{version()}, or change it")
+        raise SystemExit(
+            f"convt_ext: the tag is {tag}, but the version is {version()}: use the tag v{version()}, "
+            "or change convt_ext/_version.py"
+        )
     if not re.search(r"\d{4}-\d\d-\d\d", entry(changelog)[0]):
         raise SystemExit(f'convt_ext: CHANGELOG.md needs a line "## {version()} (YYYY-MM-DD)" before a release')
     again = [name for name in digests if version_of(name) == version()]
     if again:
         raise SystemExit(
-            f"convt_ext: {', '.join(again)} was published already ({PUBLISHED.name}), and a release is never built "
-            "again: raise the version"
+            f"convt_ext: {', '.join(again)} was published already ({PUBLISHED.name}), and a version is released only "
+            "once: raise the version"
         )
-    print(f"{tag} is the version, and CHANGELOG.md has it")
+    print(f"{tag} matches the version, and CHANGELOG.md has an entry for it")
 
 
 def notes(changelog: str) -> str:
-    """The entry of this version, without its heading and its neighbours.
+    """Returns the entry of this version without its heading.
 
     Raises:
-        SystemExit: there is none, or it is empty.
+        SystemExit: there is no entry, or it is empty.
     """
     text = entry(changelog)[1]
     if not text:
-        raise SystemExit(f'convt_ext: CHANGELOG.md says nothing below "## {version()}"')
+        raise SystemExit(f'convt_ext: CHANGELOG.md has no text below "## {version()}"')
     return text
 
 
@@ -124,7 +127,7 @@ def wheel_link(wheel: Path) -> str:
 
 
 def make_index(folder: Path, wheels: list[Path]) -> None:
-    """An index of one project: its page, and the wheels beside it."""
+    """Writes an index of one project: its pages and its wheels."""
     pages = folder / PROJECT
     pages.mkdir(parents=True)
     for wheel in wheels:
@@ -134,40 +137,42 @@ def make_index(folder: Path, wheels: list[Path]) -> None:
 
 
 def check_earlier(wheels: list[Path], digests: dict[str, str]) -> None:
-    """The wheels of earlier versions are all that the indexes had, and byte for byte what was published.
+    """Checks that the wheels of earlier versions are complete and equal to the published files.
 
     Raises:
-        SystemExit: one is missing, is another file under the same name, or was never written down.
+        SystemExit: a wheel is missing, differs from the published file, or has no digest in published.sha256.
     """
     wanted = {name for name in digests if local_version(Path(name)) and version_of(name) != version()}
     for wheel in wheels:
         if wheel.name not in digests:
             raise SystemExit(
-                f"convt_ext: {wheel.name} is an earlier wheel, and {PUBLISHED.name} has no digest of it: add the lines "
+                f"convt_ext: {wheel.name} is an earlier wheel, but {PUBLISHED.name} has no digest of it: add the lines "
                 "of its release's SHA256SUMS, after `gh attestation verify`"
             )
         if digest_of(wheel) != digests[wheel.name]:
             raise SystemExit(
                 f"convt_ext: {wheel.name} was published as sha256 {digests[wheel.name]} and is {digest_of(wheel)} now: "
-                "somebody replaced it on the page of its release"
+                "the file on its release page was replaced"
             )
     missing = wanted - {wheel.name for wheel in wheels}
     if missing:
-        raise SystemExit(f"convt_ext: {', '.join(sorted(missing))} was published, and is not among the earlier wheels")
+        raise SystemExit(f"convt_ext: {', '.join(sorted(missing))} was published, but is not among the earlier wheels")
 
 
 def assemble(source: Path, folder: Path, digests: dict[str, str]) -> None:
-    """Sorts the wheels by local version; the wheels of earlier versions stay in the indexes.
+    """Sorts the wheels by local version; the indexes keep the wheels of earlier versions.
 
     Raises:
-        SystemExit: a wheel of this version, or the source distribution, is missing, or one too many; or an earlier
-            wheel is not the one that was published.
+        SystemExit: the number of wheels of this version or of source distributions is wrong, or an earlier wheel
+            differs from the published file.
     """
     wheels = sorted(source.rglob("*.whl"))
     check_earlier([wheel for wheel in wheels if version_of(wheel.name) != version()], digests)
     sdists = sorted(source.rglob(f"convt_ext-{version()}.tar.gz"))
     if len(sdists) != 1:
-        raise SystemExit(f"convt_ext: a release has one source distribution of {version()}, {source} has {len(sdists)}")
+        raise SystemExit(
+            f"convt_ext: {source} contains {len(sdists)} source distributions of {version()}, expected one"
+        )
     (folder / "upload").mkdir(parents=True)
     (folder / "assets").mkdir()
     assets = [*sdists]

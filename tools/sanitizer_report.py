@@ -1,7 +1,7 @@
-"""The record of compute-sanitizer's tools, and what it is worth for this source tree.
+"""Reads and writes the report of compute-sanitizer, and determines whether it is valid for this tree.
 
-tools/sanitize.py writes it to tests/sanitizer_report.json, all at once or tool by tool; tools/gpu_status.py reads it.
-Knows neither torch nor a GPU.
+tools/sanitize.py writes it to tests/sanitizer_report.json, complete or tool by tool; tools/gpu_status.py reads it.
+Needs neither torch nor a GPU.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ PATH = records.CHECKOUT / "tests/sanitizer_report.json"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 KEYS = ("sources", "gpu", "torch", "cuda", "driver", "date", "planted", "tools")
 
-# What the tools judge: the binary's code and how it is compiled, and the launches that are made under them. The
-# workload calls the raw ops: neither the Python package nor the other tests, which change far more often, take part.
+# The sources that a result depends on: the binary, its build and the workload. The workload calls the raw ops, so the
+# Python package and the other tests, which change more often, do not affect it.
 JUDGED = (
     *("kernels", "setup.py", "tools/sanitize.py", "tools/sanitize_workload.py"),
     *("tests/cases.py", "tests/raw_ops.py"),
 )
 
-# Parts are one run only when all of these agree.
+# Results of two runs are merged only if these values are equal.
 _SAME_RUN = ("sources", "gpu", "torch", "cuda", "driver")
 
 
 def digest() -> str:
-    """The digest of what the tools judge in this tree."""
+    """Returns the digest of the sources in `JUDGED`."""
     return records.part_digest(JUDGED)
 
 
 def read(path: Path) -> Report | None:
-    """The report in `path`, or None when there is none.
+    """Returns the report in `path`, or None if the file does not exist.
 
     Raises:
-        ValueError: the file is no report.
+        ValueError: the file is not a report.
     """
     if not path.is_file():
         return None
@@ -57,10 +57,10 @@ def write(path: Path, report: Report) -> None:
 
 
 def merge(earlier: Report | None, part: Report) -> Report:
-    """Adds tools to what a run of the same sources on the same machine has found.
+    """Adds the results of tools to an earlier report of the same sources on the same machine.
 
-    A tool that has found an error keeps it, whatever a repetition finds; all problems count for more than the short
-    list of them, and anything for more than a tool that was stopped.
+    A failure is kept whatever a repetition finds. A run of all problems replaces one of the short list, and each of
+    them replaces one that was stopped.
     """
     if earlier is None or any(earlier[key] != part[key] for key in _SAME_RUN):
         return part
@@ -72,7 +72,7 @@ def merge(earlier: Report | None, part: Report) -> Report:
 
 
 def is_failure(result: dict[str, Any]) -> bool:
-    """Whether a tool found something, broke off, or saw no launch. One that was stopped for its time is none."""
+    """Returns whether a tool found errors, failed or saw no launch. A tool stopped by the time limit is no failure."""
     return not was_stopped(result) and (result["errors"] != 0 or result["status"] != 0 or result["launches"] == 0)
 
 
@@ -85,13 +85,13 @@ def _rank(result: dict[str, Any]) -> int:
 
 
 def status(report: Report | None, digest: str) -> str:
-    """`current`, or `stale: `, `failed: ` or `incomplete: ` and why, as tests/gpu_evidence.py has them."""
+    """Returns `current`, or `stale: `, `failed: ` or `incomplete: ` and the reason, like tests/gpu_evidence.py."""
     if report is None:
         return "stale: there is no report"
     if report["sources"] != digest:
-        return f"stale: the report is about kernels and a workload {report['sources']}, the tree has {digest}"
+        return f"stale: the report is about sources {report['sources']}, but the tree is {digest}"
     if not report["planted"]:
-        return "failed: a planted mistake was not reported, so the rest means nothing"
+        return "failed: a planted mistake was not reported, so the other results are invalid"
     tools = report["tools"]
     for name, result in tools.items():
         if is_failure(result):
@@ -100,6 +100,6 @@ def status(report: Report | None, digest: str) -> str:
     missing = [name for name in TOOLS if name not in tools or was_stopped(tools[name])]
     if missing:
         return f"incomplete: {', '.join(missing)} did not run to the end"
-    # racecheck is hundreds of times slower than a launch: it has the short list in any case.
+    # racecheck is hundreds of times slower than a launch, so it always runs the short list.
     short = [name for name in TOOLS if tools[name]["short"] and name != "racecheck"]
-    return f"incomplete: {', '.join(short)} had the short list of problems" if short else "current"
+    return f"incomplete: {', '.join(short)} ran the short list of problems" if short else "current"

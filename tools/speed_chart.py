@@ -1,7 +1,7 @@
 """Draws docs/speed.svg and docs/speed-dark.svg: the forward pass of named held-out layers, and compiled programs.
 
-A line of the chart is a layer or a program with both times before and after. None is left out, whatever its gain, but
-layers that a generator made, which have no name. Called by charts.py, which reads the result files. Needs the package
+Each line shows the times of a layer or a program for PyTorch and convt_ext. The charts contain all measured ones except
+randomly generated layers, which have no names. Called by charts.py, which reads the result files. Needs the package
 matplotlib.
 """
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# By its path: the package would load torch, and may be installed from other sources.
+# Loaded by path: importing the package would load torch, and the installed package may be of other sources.
 SUMMARY = runpy.run_path(str(CHECKOUT / "convt_ext/bench/summary.py"))
 
 DTYPES = {"float32": "TF32", "bfloat16": "bfloat16"}
 LAYOUTS = {"nchw": "NCHW", "nhwc": "channels_last"}
-_RANDOM = "random"  # how the names of layers begin that a generator made
+_RANDOM = "random"  # prefix of the names of randomly generated layers
 _COLORS = ("#1b6ca8", "#d1652c")
 _THEMES = {"light": ("white", "#222222", "#dddddd"), "dark": ("#0d1117", "#e6edf3", "#30363d")}
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 class Line(NamedTuple):
-    """A layer or a program: for each of two series PyTorch's time and ours in microseconds, None where not measured."""
+    """A layer or a program: two pairs of times of PyTorch and convt_ext in microseconds, None if not measured."""
 
     name: str
     times: tuple[tuple[float, float] | None, ...]
@@ -48,7 +48,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def cudnn_release(content: dict[str, Any]) -> str:
-    """The cuDNN that a result file was measured with.
+    """Returns the cuDNN release of a result file.
 
     >>> cudnn_release({"cudnn": 91900})
     '9.19'
@@ -61,7 +61,7 @@ def measured_steps(rows: Sequence[Row]) -> list[Row]:
 
 
 def layer_lines(rows: Sequence[Row]) -> list[Line]:
-    """The forward pass in float32 with TF32 on; a call that PyTorch's operator runs takes its time."""
+    """Returns lines of the forward pass with TF32; a call that PyTorch's operator runs gets that operator's time."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for row in rows:
         is_shown = row["direction"] == "fwd" and row["precision"] == "default" and not row["layer"].startswith(_RANDOM)
@@ -72,7 +72,7 @@ def layer_lines(rows: Sequence[Row]) -> list[Line]:
 
 
 def program_lines(rows: Sequence[Row]) -> list[Line]:
-    """Compiled programs, in inference."""
+    """Returns lines of the compiled inference programs."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for row in rows:
         if row["mode"] == "compiled" and row["ours_us"] and row["torch_us"]:
@@ -85,13 +85,13 @@ def _sorted(lines: Any) -> list[Line]:
 
 
 def draw(calls: dict[str, Any], programs: dict[str, Any], description: str, path: Path, theme: str = "light") -> None:
-    """Writes the chart of two result files, with a description of where it is from."""
+    """Writes the chart of two result files, with a description of its source."""
     from matplotlib import style
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     background, ink, lines = _THEMES[theme]
-    # The defaults first: what a user has set for pictures of his own must not show here.
+    # Start from matplotlib's defaults, so that the user's settings do not change the chart.
     settings: dict[str, Any] = {
         "svg.hashsalt": "convt_ext", "svg.fonttype": "none", "font.size": 7, "axes.titlesize": 9, "text.color": ink,
         "axes.labelcolor": ink, "xtick.color": ink, "ytick.color": ink, "axes.edgecolor": lines,
@@ -113,7 +113,7 @@ def draw(calls: dict[str, Any], programs: dict[str, Any], description: str, path
 
 
 def _draw_lines(axes: Axes, lines: Sequence[Line], series: Sequence[str], ink: str) -> None:
-    """A row for each line, a marker for each of its series."""
+    """Draws a row for each line, with a marker for each of its series."""
     gains = [gain for line in lines for gain in line.gains()] or [1.0]
     for number, (name, color) in enumerate(zip(series, _COLORS, strict=True)):
         points = [(line.times[number], place) for place, line in enumerate(lines) if line.times[number]]

@@ -1,14 +1,14 @@
-"""The wheels of a release: for which CUDA version, built in which image, named how.
+"""Lists the wheels of a release with CUDA version, image and local version, and builds them.
 
-    python tools/targets.py               print them
-    python tools/targets.py --github      the same as a GitHub Actions matrix, in one line of JSON
-    python tools/targets.py --build 12.9  build that wheel with cibuildwheel (needs docker, and the variables
-                                          MANYLINUX_IMAGE and TORCH_CPU_INDEX) into wheelhouse/cu129/
+    python tools/targets.py               print the wheels
+    python tools/targets.py --github      print them as a GitHub Actions matrix, in one line of JSON
+    python tools/targets.py --build 12.9  build that wheel with cibuildwheel into wheelhouse/cu129/ (needs docker and
+                                          the variables MANYLINUX_IMAGE and TORCH_CPU_INDEX)
     python tools/targets.py --build 12.9 --print-build-identifiers
-                                          what cibuildwheel would build; further words are passed on to it
+                                          print cibuildwheel's builds; further arguments are passed to cibuildwheel
 
-The only list of CUDA versions: the workflows, the index of a release and the check of the configuration read it.
-How cibuildwheel builds is in pyproject.toml; which architectures a CUDA version gets is in tools/cuda_toolkit.py.
+Called by wheels.yml and lint_ci.py. This is the only list of CUDA versions: workflows, release.py and checks read it.
+pyproject.toml configures cibuildwheel. tools/cuda_toolkit.py lists the architectures of each CUDA version.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# The manylinux images with a CUDA toolkit that cibuildwheel's documentation names, at a dated tag: what stands behind
-# the registry's host in the variable MANYLINUX_IMAGE. {machine} and {cuda} are filled in.
+# The manylinux images with a CUDA toolkit from cibuildwheel's documentation, at a dated tag. The variable
+# MANYLINUX_IMAGE is this name after the registry's host. {machine} and {cuda} are replaced.
 IMAGE = "manylinux_cuda/manylinux_2_28_{machine}_cuda{cuda}:2026.06.30-1"
 
 
 @dataclass(frozen=True)
 class Target:
     cuda: str  # "12.9"
-    is_default: bool  # its wheel has no local version, and is the one that a package index gets
+    is_default: bool  # its wheel has no local version and is uploaded to the package index
 
     @property
     def tag(self) -> str:
-        """Its index folder, and the local version of every wheel but the default one: "cu129"."""
+        """Returns the index folder, and the local version of every wheel except the default one: "cu129"."""
         return "cu" + self.cuda.replace(".", "")
 
     @property
@@ -46,10 +46,10 @@ class Target:
         return "" if self.is_default else self.tag
 
     def image(self, machine: str) -> str:
-        """Where it is built.
+        """Returns the image of the build.
 
         Raises:
-            SystemExit: MANYLINUX_IMAGE is not set, has no host, or could mean another image tomorrow.
+            SystemExit: MANYLINUX_IMAGE is not set, has no host, or has no dated tag or digest.
         """
         text = os.environ.get("MANYLINUX_IMAGE", "")
         remedy = (
@@ -58,7 +58,7 @@ class Target:
         )
         if not text:
             raise SystemExit(f"convt_ext: MANYLINUX_IMAGE is not set: {remedy}")
-        # As docker reads a name: without a dot or a port in front it looks at a registry of its own choice.
+        # Without a host with a dot or a port, docker uses its default registry.
         if not re.match(r"[\w-]*[.:][\w.:-]*/", text):
             raise SystemExit(f"convt_ext: MANYLINUX_IMAGE={text} names no registry: {remedy}")
         if not re.search(r"(:\d{4}\.\d\d\.\d\d-\d+|@sha256:[0-9a-f]{64})$", text):
@@ -67,7 +67,7 @@ class Target:
 
 
 TARGETS = (Target("13.0", is_default=True), Target("12.9", is_default=False))
-RUNNERS = {"x86_64": "ubuntu-24.04"}  # aarch64 is "ubuntu-24.04-arm", as soon as somebody has run the wheel there
+RUNNERS = {"x86_64": "ubuntu-24.04"}  # aarch64 is "ubuntu-24.04-arm", once a wheel has been tested there
 
 
 def find_target(cuda: str) -> Target:
@@ -92,7 +92,7 @@ def github_matrix() -> dict[str, list[dict[str, str | bool]]]:
 
 
 def make_sdist() -> Path:
-    """The source distribution that every wheel of a release is built from. Making one needs neither torch nor nvcc."""
+    """Makes the source distribution for all wheels of a release. Needs neither torch nor nvcc."""
     folder = CHECKOUT / "wheelhouse" / "sdist"
     shutil.rmtree(folder, ignore_errors=True)
     command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--skip-dependency-check"]
@@ -102,7 +102,7 @@ def make_sdist() -> Path:
 
 
 def build_variables(target: Target, machine: str) -> dict[str, str]:
-    """What the build of a target needs in its environment."""
+    """Returns the environment variables for the build of a target."""
     return {
         f"CIBW_MANYLINUX_{machine.upper()}_IMAGE": target.image(machine),
         "CONVT_EXT_LOCAL_VERSION": target.local_version,
@@ -111,7 +111,7 @@ def build_variables(target: Target, machine: str) -> dict[str, str]:
 
 
 def build(target: Target, more: list[str]) -> int:
-    """cibuildwheel on the source distribution, in the image of the target."""
+    """Runs cibuildwheel on the source distribution, in the image of the target."""
     only_names = "--print-build-identifiers" in more
     variables = {} if only_names else build_variables(target, platform.machine())
     source = CHECKOUT if only_names else make_sdist()

@@ -1,12 +1,12 @@
-"""Writes layers that no table and no fit of the planner has seen: unseen_validation.csv and unseen_fitting.csv.
+"""Writes two sets of layers for the benchmark: unseen_validation.csv for validation, unseen_fitting.csv for fits.
 
     python tools/unseen_layers.py
 
-Both files lie in benchmarks/ and are the same on every machine. Each has 40 layers of networks with another batch and
-another input size, and 30 random ones of ordinary sizes. `validation` is measured to say what the choice between our
-kernels and PyTorch's operator is worth on layers that it was not made for: nothing may be fitted to it. `fitting` is
-for fits. The two share no layer, and no layer of a network is the parent of layers in both; neither has a layer of the
-lists that the planner's tables and estimates were made from.
+Run by hand; the files in benchmarks/ are the same on every machine. Each set contains 40 network layers with another
+batch and input size, and 30 random layers of typical sizes. The validation set measures the choice between convt_ext
+and PyTorch's operator on held-out layers, so nothing may be fitted to it. The sets share neither layers nor the
+network layers that these are derived from. Neither contains a layer of the lists in measured_layers(), from which the
+planner's tables and estimates are derived.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from convt_ext.bench.layers import BUILT_IN, CSV_COLUMNS, Layer, read_csv
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 SETS = {"validation": 2401, "fitting": 2402}  # the seed of each set
 OF_NETWORKS, RANDOM = 40, 30  # layers of each kind in a set
-_SPLIT_SEED = 24  # deals the networks' layers to the two sets
+_SPLIT_SEED = 24  # assigns the network layers to the two sets
 
-# What a call of ordinary size takes on an H200: about 5 us to 5 ms.
+# Limits of a typical call, which needs about 5 us to 5 ms on an H200.
 OPERATIONS = (1e7, 6e11)  # multiplications and additions
 MOST_BYTES = 256 * 2**20  # input and output in float32
 
@@ -61,28 +61,28 @@ _CHANNELS = (
     1024,
 )
 _COMMON = ("k4s2p1", "k2s2", "k3s2p1op1", "k3s1p1")
-_TRIES = 10_000  # draws of one layer; most parents have one within the limits after a few
+_TRIES = 10_000  # maximum draws of one layer; most parents need a few
 
 
 def problem(layer: Layer) -> tuple[object, ...]:
-    """What tells one layer from another; a name and a bias do not."""
+    """Returns the fields that identify a layer: all except name and bias."""
     fields = dataclasses.asdict(layer)
     return tuple(fields[name] for name in fields if name not in ("name", "bias"))
 
 
 def shape(layer: Layer) -> tuple[object, ...]:
-    """Channels and parameters: what a network fixes, whatever its batch and the size of its images are."""
+    """Returns channels and parameters, which do not depend on batch and input size."""
     return layer.c_in, layer.c_out, layer.k, layer.s, layer.p, layer.op, layer.g, layer.d
 
 
 def measured_layers() -> list[Layer]:
-    """Every layer of the lists that tables and estimates were made from."""
+    """Returns all layers of the lists that the planner's tables and estimates are derived from."""
     files = ("model_layers.csv", "depthwise_layers.csv")
     return [*BUILT_IN, *(layer for name in files for layer in read_csv(BENCHMARKS / name))]
 
 
 def parents() -> dict[str, list[Layer]]:
-    """The layers of networks, one of each shape, dealt to the two sets. KernelBench's are no network's."""
+    """Returns the network layers of each set, one of each shape. Omits KernelBench's layers, which have no network."""
     of_networks = [*read_csv(BENCHMARKS / "model_layers.csv"), *BUILT_IN]
     first: dict[tuple[object, ...], Layer] = {}
     for layer in of_networks:
@@ -94,7 +94,7 @@ def parents() -> dict[str, list[Layer]]:
 
 
 def is_ordinary(layer: Layer) -> bool:
-    """Whether a call takes neither too little nor too much to be measured among others."""
+    """Returns whether the layer's operations and bytes are within the limits of a typical call."""
     if min(layer.output_size) < 1:
         return False
     elements = layer.n * (layer.c_in * layer.h * layer.w + layer.c_out * layer.output_size[0] * layer.output_size[1])
@@ -102,7 +102,7 @@ def is_ordinary(layer: Layer) -> bool:
 
 
 def _draw_size(draw: Random) -> tuple[int, int]:
-    """Height and width, as often small as large; two of three images are square."""
+    """Returns height and width, log-uniform in SIZES; at least two of three inputs are square."""
     low, high = SIZES
     height = round(low * (high / low) ** draw.random())
     if draw.random() < 2 / 3:
@@ -111,7 +111,7 @@ def _draw_size(draw: Random) -> tuple[int, int]:
 
 
 def resized(parent: Layer, known: list[Layer], draw: Random) -> Layer:
-    """The parent with a batch and an input that no known layer of its shape has."""
+    """Returns the parent with a batch and an input size that no known layer of its shape has."""
     relatives = [layer for layer in known if shape(layer) == shape(parent)]
     while True:
         n, (h, w) = draw.choice(_BATCHES), _draw_size(draw)
@@ -120,7 +120,7 @@ def resized(parent: Layer, known: list[Layer], draw: Random) -> Layer:
 
 
 def random_layer(draw: Random) -> Layer:
-    """Any layer: about as often of each kind as networks have it."""
+    """Returns a random layer; common kinds are as frequent as in networks."""
     k, s, p, op, d = _draw_kernel(draw)
     c_in, c_out, groups = _draw_channels(draw)
     h, w = _draw_size(draw)
@@ -128,7 +128,7 @@ def random_layer(draw: Random) -> Layer:
 
 
 def _draw_kernel(draw: Random) -> tuple[tuple[int, int], ...]:
-    """Kernel, stride, padding, output_padding and dilation, each as (height, width)."""
+    """Returns kernel, stride, padding, output_padding and dilation, each as (height, width)."""
     word = draw.choices((*_COMMON, "other"), (22, 18, 15, 15, 30))[0]
     if word != "other":
         numbers = {"k4s2p1": (4, 2, 1, 0), "k2s2": (2, 2, 0, 0), "k3s2p1op1": (3, 2, 1, 1), "k3s1p1": (3, 1, 1, 0)}[
@@ -144,12 +144,12 @@ def _draw_kernel(draw: Random) -> tuple[tuple[int, int], ...]:
 
 def _draw_axis(draw: Random) -> tuple[int, int, int, int, int]:
     k, s, d = draw.randint(2, 9), draw.choice((1, 2, 2, 3, 4)), draw.choice((1, 1, 1, 2))
-    p = draw.choice((0, (d * (k - 1) + 1 - s) // 2, d * (k - 1) // 2))  # none, s times the size, about the size itself
+    p = draw.choice((0, (d * (k - 1) + 1 - s) // 2, d * (k - 1) // 2))  # none; output = s * input; "same" for s = 1
     return k, s, max(p, 0), draw.choice((0, 0, draw.randrange(max(s, d)))), d
 
 
 def _draw_channels(draw: Random) -> tuple[int, int, int]:
-    """Input channels, output channels and groups."""
+    """Returns input channels, output channels and groups."""
     groups = draw.choices((1, 2, 4, 8, 0), (76, 6, 6, 4, 8))[0]
     c_in = draw.choice(_CHANNELS)
     if groups == 0:
@@ -164,7 +164,7 @@ def _draw_channels(draw: Random) -> tuple[int, int, int]:
 
 
 def layers_of(name: str) -> list[Layer]:
-    """The layers of one of the `SETS`."""
+    """Returns the layers of one of the `SETS`."""
     draw, known = Random(SETS[name]), measured_layers()
     if name != "validation":
         known = [*known, *layers_of("validation")]
@@ -179,7 +179,7 @@ def layers_of(name: str) -> list[Layer]:
 
 
 def _of_networks(of: list[Layer], known: list[Layer], draw: Random) -> Iterator[Layer]:
-    """A layer of each parent in turn, until there are enough; a parent has none where no draw is within the limits."""
+    """Yields layers of the parents in rotation until there are enough; skips a parent without a layer in the limits."""
     found = 0
     known = list(known)
     while True:
@@ -199,7 +199,7 @@ def _first(make: Callable[[], Layer], fits: Callable[[Layer], bool]) -> Layer | 
 
 
 def csv_text(layers: list[Layer]) -> str:
-    """The layers as the benchmark reads them."""
+    """Returns the layers in the benchmark's CSV format."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -216,7 +216,7 @@ def path_of(name: str) -> Path:
 def main() -> None:
     for name in SETS:
         path_of(name).write_text(csv_text(layers_of(name)), encoding="utf-8")
-        print(f"written: {path_of(name).relative_to(BENCHMARKS.parent)}")
+        print(f"wrote {path_of(name).relative_to(BENCHMARKS.parent)}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The wheel in dist/ or another folder: is it of these sources, which file is it, and installing it.
+"""Finds and installs the wheel that was built from this tree, in dist/ or another folder.
 
-    python tools/wheels.py path [FOLDER]      print the wheel; fail when there is none or it is of other sources
+    python tools/wheels.py path [FOLDER]      print the wheel; fail if no wheel was built from this tree
     python tools/wheels.py install [FOLDER]   install it for the running Python
 
-A virtual environment gets the wheel as pip installs it. A system's Python is left as it is: there the
-wheel is unpacked into build/site, which `make` puts on PYTHONPATH.
+Called by the Makefile and .ci/run. In a virtual environment, pip installs the wheel. For a system Python, which is not
+modified, the wheel is unpacked into build/site, which the Makefile adds to PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def tree_digest() -> str:
 
 
 def holds_digest(wheel: Path, digest: str) -> bool:
-    """Whether the binary in the wheel was built from the sources with this digest."""
+    """Returns whether the binary in the wheel was built from the sources with this digest."""
     with zipfile.ZipFile(wheel) as archive:
         return BINARY in archive.namelist() and digest.encode() in archive.read(BINARY)
 
 
 def find_wheel(folder: str = "dist") -> Path:
-    """The wheel in that folder that was built from this tree.
+    """Returns the wheel in that folder that was built from this tree.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no such wheel.
     """
     wheels = sorted((CHECKOUT / folder).glob("convt_ext-*.whl"))
     digest = tree_digest()
@@ -43,12 +43,12 @@ def find_wheel(folder: str = "dist") -> Path:
         if holds_digest(wheel, digest):
             return wheel
     have = f"{', '.join(wheel.name for wheel in wheels)} of other sources" if wheels else "no wheel"
-    raise FileNotFoundError(f"{folder}/ has {have}; the tree is {digest}: run `make build`")
+    raise FileNotFoundError(f"{folder}/ contains {have}; the tree is {digest}: run `make build`")
 
 
 def install(wheel: Path) -> None:
-    """Puts the wheel, without what it depends on, where the running Python finds it."""
-    shutil.rmtree(SITE, ignore_errors=True)  # would hide a newer installation
+    """Installs the wheel without its dependencies for the running Python."""
+    shutil.rmtree(SITE, ignore_errors=True)  # otherwise it hides a newer installation
     where = ["--force-reinstall"] if sys.prefix != sys.base_prefix else ["--target", str(SITE)]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
     subprocess.run([*pip, *where, str(wheel)], check=True)

@@ -89,7 +89,7 @@ def test_other_reasons(tool, results, capsys, tmp_path):
     path = results / "h200_one.json"
     content = json.loads(path.read_text())
     for changes, why in (
-        ({"depends_on": None}, "older: it does not say what its times depend on"),
+        ({"depends_on": None}, "older: it has no digests of its sources"),
         ({"complete": False}, "older: the run was interrupted"),
         ({"argv": ["bench", "--layers", "all", "--out", path.name]}, "older: command"),
     ):
@@ -121,7 +121,7 @@ def test_a_run_that_fails_leaves_the_file_as_it_was(tool, results, capsys):
     before = (results / "h200_one.json").read_text()
     tool.ends_well = False
     assert not tool.write_results(results, "NVIDIA H200", ["one"], None)
-    assert "failed, and left as they were: one" in capsys.readouterr().out
+    assert "failed, files unchanged: one" in capsys.readouterr().out
     assert (results / "h200_one.json").read_text() == before
 
 

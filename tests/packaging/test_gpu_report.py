@@ -262,7 +262,7 @@ def test_shards_draw_from_one_seed(tmp_path, gpu_shards, capsys, monkeypatch):
 def test_no_test_was_chosen(tmp_path, gpu_shards, capsys):
     gpu_evidence.write(tmp_path / "report.json", make_report(["earlier"]))
     assert not gpu_shards.run(1, 60, tmp_path / "report.json", ["nothing"])
-    assert "no shard has found anything" in capsys.readouterr().out
+    assert "no shard wrote a report" in capsys.readouterr().out
     assert list(gpu_evidence.read(tmp_path / "report.json")["tests"]) == ["earlier"]
 
 
@@ -270,7 +270,7 @@ def test_a_shard_that_hangs_is_stopped(tmp_path, gpu_shards, monkeypatch, capsys
     (tmp_path / "pytest.py").write_text("import time; print('waiting', flush=True); time.sleep(600)")
     monkeypatch.setattr(gpu_shards, "GRACE", 0)
     assert not gpu_shards.run(2, 0.5, tmp_path / "report.json", [])
-    assert "shard 2/2 was stopped: it hangs" in capsys.readouterr().out
+    assert "shard 2/2 was killed: it hangs" in capsys.readouterr().out
 
 
 def test_words_of_the_command(tmp_path, gpu_shards, monkeypatch):

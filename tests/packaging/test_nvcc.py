@@ -143,7 +143,7 @@ def listing(counts: dict[str, int]) -> str:
     ("found", "fault"),
     [
         (COUNTS, None),
-        ({**COUNTS, "12.0+PTX": 0}, "the binary says 8.0;8.6;9.0a;12.0[+]PTX and has 8.0;8.6;9.0a;12.0"),
+        ({**COUNTS, "12.0+PTX": 0}, "the binary reports 8.0;8.6;9.0a;12.0[+]PTX but contains 8.0;8.6;9.0a;12.0"),
         ({**COUNTS, "8.0": 5}, "5 kernel files have code for 8.0, expected 3"),
         ({**COUNTS, "8.6": 3}, "3 kernel files have code for 8.6, expected 1"),
         ({**COUNTS, "9.0a": 3}, "3 kernel files have code for 9.0a, expected 5"),

@@ -44,7 +44,7 @@ def make_report(tools=ALL, **changes):
         (make_report(planted=False), "failed: a planted mistake was not reported"),
         (make_report({"memcheck": result()}), "incomplete: racecheck, initcheck, synccheck did not run to the end"),
         (make_report(ALL | {"memcheck": STOPPED}), "incomplete: memcheck did not run to the end"),
-        (make_report(ALL | {"memcheck": result(short=True)}), "incomplete: memcheck had the short list of problems"),
+        (make_report(ALL | {"memcheck": result(short=True)}), "incomplete: memcheck ran the short list of problems"),
     ],
     ids=[
         *("current", "absent", "older", "errors", "broke_off", "no_launch", "workload_failed", "planted"),

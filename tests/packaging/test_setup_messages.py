@@ -59,7 +59,7 @@ def build_message(tmp_path: Path, prepare: str = "", **environment: str) -> str:
 
 def test_cuda_home_without_a_toolkit(tmp_path):
     message = build_message(tmp_path, CUDA_HOME=str(tmp_path / "nowhere"))
-    assert "nowhere holds no CUDA toolkit" in message
+    assert "nowhere contains no CUDA toolkit" in message
     assert "tools/cuda_toolkit.py" in message
 
 

@@ -74,7 +74,7 @@ def test_workflows_that_are_right(supply_chain, text):
         (workflow("run: make", default="permissions: read-all"), "needs the line `permissions: {}`"),
         (
             workflow("run: make", right="contents: read").replace("    permissions:\n", ""),
-            "does not say its permissions",
+            "lists no permissions",
         ),
     ],
 )
