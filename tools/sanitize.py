@@ -1,12 +1,12 @@
-"""Runs every kernel instance under each tool of compute-sanitizer; prints tool, errors, launches, seconds.
+"""Runs the kernel instances under each tool of compute-sanitizer; prints tool, errors, launches and seconds.
 
     python tools/sanitize.py [--report PATH] [--short] [TOOL ...]
 
-Called by `make sanitize` on a machine with a GPU. All four tools run unless some are named. With --short each of them
-gets few problems, as racecheck does in any case: every kernel instance once in each layout. The outcome goes into the
-report after each tool (sanitizer_report.py): all four tools with all problems begin a new one, anything less joins it.
-What runs is tools/sanitize_workload.py. Fails on any error or hazard, when an instance did not run, and when a
-mistake planted on purpose is not reported.
+Called by `make sanitize` on a machine with a GPU. The default is all four tools. --short runs the short list of
+problems: every kernel instance once in each layout. racecheck always runs the short list. The report is updated after
+each tool (sanitizer_report.py). A run of all tools and problems starts a new report; other runs are merged into it. The
+workload is sanitize_workload.py. Fails on an error or hazard, on an instance without a launch, on a timeout, and if
+initcheck does not report a planted mistake.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORKLOAD = Path(__file__).resolve().parent / "sanitize_workload.py"
 ERROR_EXIT = 99
 SECONDS_PER_TOOL = 300
 
-# The namespace, which every mangled name contains; PyTorch's kernels, were there any, would not be instrumented.
+# Every mangled name of this project contains its namespace. The filter excludes PyTorch's kernels.
 KERNELS = "kns=convt"
 
 _SUMMARIES = (
@@ -40,31 +40,31 @@ _SUMMARIES = (
 
 
 def find_sanitizer() -> str:
-    """The path of compute-sanitizer, which comes with the CUDA toolkit."""
+    """Returns the path of compute-sanitizer, which is part of the CUDA toolkit."""
     folders = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     search = [f"{folder}/{place}" for folder in folders if folder for place in ("bin", "compute-sanitizer")]
     found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=os.pathsep.join(search))
     if found is None:
         raise SystemExit(
-            "convt_ext: compute-sanitizer is not on PATH nor in CUDA_HOME: install the CUDA toolkit's "
+            "convt_ext: compute-sanitizer is neither on PATH nor in CUDA_HOME: install the CUDA toolkit's "
             "cuda-sanitizer package, or set CUDA_HOME"
         )
     return found
 
 
 def run(sanitizer: str, tool: str, *arguments: str) -> tuple[int | None, int | None, str]:
-    """Errors that the tool counted, the exit status, and the output.
+    """Runs a tool; returns its count of errors, the exit status and the output.
 
-    Errors are None where it printed no summary. The status is None where it took too long and had found nothing.
+    The count is None if the tool printed no summary. The status is None if it was stopped before it found an error.
     """
     command = [sanitizer, "--tool", tool, "--error-exitcode", str(ERROR_EXIT), "--launch-timeout", "120"]
     command += ["--kernel-name", KERNELS, "--print-limit", "10"]
     if tool == "initcheck":
-        # It does not see what bulk copies write, so it would call copies of results to the CPU reads of memory that
-        # nobody wrote. That results are whole is seen by their values.
+        # initcheck does not track writes of bulk copies, so it would report copies of results to the CPU as
+        # uninitialized reads. The workload checks the values of the results.
         command += ["--check-api-memory-access", "no"]
     command += [sys.executable, str(WORKLOAD), *arguments]
-    # Every tensor its own allocation: the caching allocator would hide errors within its blocks.
+    # Make every tensor a separate allocation, because the caching allocator hides errors within its blocks.
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
@@ -72,7 +72,7 @@ def run(sanitizer: str, tool: str, *arguments: str) -> tuple[int | None, int | N
     try:
         output, _ = process.communicate(timeout=SECONDS_PER_TOOL)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # with the workload, which is a child of the tool
+        os.killpg(process.pid, signal.SIGKILL)  # includes the workload, a child of the tool
         output, _ = process.communicate()
         has_findings = re.search(r"^=========(?! COMPUTE-SANITIZER)", output, re.MULTILINE) is not None
         return None, 1 if has_findings else None, f"{output}\nstopped after {SECONDS_PER_TOOL} s"
@@ -84,7 +84,7 @@ def run(sanitizer: str, tool: str, *arguments: str) -> tuple[int | None, int | N
 
 
 def findings(output: str, lines: int = 60) -> str:
-    """The tool's first findings and the workload's last words, without the stacks of host functions."""
+    """Returns the tool's first lines and the workload's last lines, without stacks of host functions."""
     told = [line for line in output.splitlines() if "Host Frame" not in line and not line.startswith("frame #")]
     of_tool = [line for line in told if line.startswith("=====")]
     of_workload = [line for line in told if not line.startswith("=====")]
@@ -92,7 +92,7 @@ def findings(output: str, lines: int = 60) -> str:
 
 
 def gpu_facts() -> dict[str, Any]:
-    """What a report says of the machine."""
+    """Returns the report's facts about the machine."""
     sys.path.insert(0, str(records.CHECKOUT / "tests"))
     import gpu_facts
 
@@ -101,13 +101,13 @@ def gpu_facts() -> dict[str, Any]:
 
 
 def sanitize(sanitizer: str, tools: list[str], short: bool, facts: dict[str, Any], path: Path) -> bool:
-    """Runs the tools, prints what they find and writes it down; whether nothing was found, now or in parts before."""
+    """Runs the tools, prints and reports their errors; returns whether neither they nor the merged report failed."""
     begins_anew = not tools and not short
     report = None if begins_anew else sanitizer_report.read(path)
     errors, _, output = run(sanitizer, "initcheck", "--planted")
     planted, all_well = bool(errors), True
     if not planted:
-        print(findings(output), "a planted mistake was not reported: nothing below means anything", sep="\n")
+        print(findings(output), "a planted mistake was not reported: the results below are invalid", sep="\n")
     print(f"{'tool':<11}{'errors':>9}{'launches':>10}{'seconds':>9}", flush=True)
     for tool in tools or sanitizer_report.TOOLS:
         start, few = time.monotonic(), short or tool == "racecheck"
@@ -147,7 +147,7 @@ def main() -> None:
     sanitizer = find_sanitizer()
     records.require_binary_of_the_tree()
     if not sanitize(sanitizer, options.tools, options.short, gpu_facts(), options.report):
-        raise SystemExit("convt_ext: compute-sanitizer found fault, or did not end")
+        raise SystemExit("convt_ext: compute-sanitizer reported errors or did not finish")
 
 
 if __name__ == "__main__":

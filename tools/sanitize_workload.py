@@ -1,10 +1,10 @@
-"""What `make sanitize` runs under compute-sanitizer: every kernel instance on small problems.
+"""Launches the kernel instances on small problems, and checks their results.
 
-    python tools/sanitize_workload.py            launches them, checks results, fails when an instance did not run
-    python tools/sanitize_workload.py --planted  launches one on memory that nobody wrote, which initcheck must find
+    python tools/sanitize_workload.py [--short]  launch all instances; fail if one is not launched or a result is wrong
+    python tools/sanitize_workload.py --planted  launch one on uninitialized memory, which initcheck must report
 
-Tensors come and go by copies of their bytes, so no kernel of PyTorch's runs. tools/sanitize.py makes every
-tensor an allocation of its own, or a read past one would land in another.
+Called by sanitize.py under compute-sanitizer. Launches tensor-core kernels only on Hopper. Copies tensors as bytes, so
+that no kernel of PyTorch runs. sanitize.py makes every tensor a separate allocation to detect reads past its end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from raw_ops import (
     tensor_core_kernels,
 )
 
-# Several phases, phases without taps, odd sizes, groups, no bias, padding beyond the kernel; strange and misaligned
-# strides and whole vectors; tiles of several images; taps in chunks, many chunks of channels, some of the W phases.
+# Several phases, phases without taps, odd sizes, groups, no bias, padding beyond the kernel; unusual and misaligned
+# strides and whole vectors; tiles of several images; chunks of taps, many chunks of channels, subsets of the W phases.
 PROBLEMS = (
     "k4s2p1", "gcd_2", "kernel_below_stride_no_bias", "odd_sizes", "kb75", "padding_over_kernel", "plain",
     "channels_last", "channel_slice", "offset", "wide_row", "batch_17", "many_channels_out", "vector_rows",
@@ -53,13 +53,13 @@ PROBLEMS = (
 )  # fmt: skip
 
 
-# racecheck follows every access of shared memory, hundreds of times slower: one launch of each kernel and layout
-# on problems of several phases and taps.
+# The short list for racecheck, which checks every access of shared memory and is hundreds of times slower: one launch
+# of each kernel and layout, on problems with several phases and taps.
 SHORT = (
     "k4s2p1", "few_channels_out", "depthwise", "depthwise_k3s2", "depthwise_k2s2", "depthwise_k3s1",
     "depthwise_nhwc_unaligned", "depthwise_blocks", "depthwise_k2s2_nhwc", "channels_last", "patches_unaligned",
 )  # fmt: skip
-# Problems for some engines alone: no other engine has a tile for them, or what it does there others of the list show.
+# Problems for some engines only: other engines have no tile for them, or run equivalent problems of the list.
 SHORT_FOR_SOME = {
     ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a", "mma_sm90a"),
     ("patches_pairs_weight", "patches_quads_weight"): ("correlate_sm90a",),
@@ -76,10 +76,10 @@ SHORT_FOR_SOME = {
 }
 ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() for name in names}
 
-# Those whose splits are CTAs of a cluster, which share a tile.
+# Engines whose splits are CTAs of a cluster that share a tile.
 ENGINES_OF_CLUSTERS = ("nhwc_sm90a", "patch_sm90a", "strided_sm90a")
 
-# What makes launches of one kernel differ in more than sizes: each is run once for each problem.
+# Plan fields that change the code path of a kernel: each combination runs once for each problem.
 FIELDS_OF_WAYS = (
     "split_phases", "blocks", "split_channels", "staged", "packs_source", "packs_x", "packs_gy", "gathers",
     "rows",
@@ -87,14 +87,14 @@ FIELDS_OF_WAYS = (
 
 
 def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with its very strides and offset: its whole storage as one copy."""
+    """Copies the tensor's whole storage to the GPU as bytes, and keeps strides and offset."""
     elements = tensor.untyped_storage().nbytes() // tensor.element_size()
     storage = tensor.new_empty(0).set_(tensor.untyped_storage(), 0, (elements,), (1,))
     return storage.to("cuda").as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 def way_of(call: Call, plan: dict) -> tuple:
-    """What makes a launch different from others of the same kernel."""
+    """Returns the key of a launch; launches of one kernel with equal keys use the same code path."""
     names = ("stages", "threads")
     if plan["engine"] == "thin":
         return (
@@ -109,9 +109,10 @@ def way_of(call: Call, plan: dict) -> tuple:
 
 
 def launch_all(short: bool) -> tuple[Counter[str], list[str]]:
-    """Launches per kernel, and what was wrong.
+    """Runs the forward kernels; returns the launches per kernel, and the faults.
 
-    Each problem runs each kernel of its class, and each new way of it; with `short` the new ways alone.
+    Each problem runs each kernel of its class, and each new way_of() it; with `short`, only new pairs of kernel and
+    layout.
     """
     launches: Counter[str] = Counter()
     wrong: list[str] = []
@@ -138,13 +139,13 @@ def launch_all(short: bool) -> tuple[Counter[str], list[str]]:
 
 
 def gradient_way(gradient: GradientCall, plan: dict) -> tuple:
-    """The same for a gradient's kernel."""
+    """Returns the key of a gradient's launch, like way_of()."""
     names = ("stages", "threads", "block_kh", "block_runs", "splits")
     return (plan["kernel"], gradient.channels_last, *(plan.get(name) for name in names), plan.get("tile_h", 1) > 1)
 
 
 def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
-    """launch_all() for the kernels of the gradients."""
+    """Runs the kernels of the gradients like launch_all()."""
     launches: Counter[str] = Counter()
     wrong: list[str] = []
     seen: set[tuple] = set()
@@ -175,21 +176,21 @@ def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
 
 
 def names_for_tensor_cores(short: bool) -> tuple[str, ...]:
-    """The problems that the tensor-core engines run."""
+    """Returns the problems of the tensor-core engines."""
     return (*SHORT, "many_channels_out", "gcd_2", *ENGINES_OF_SHORT) if short else PROBLEMS
 
 
 def in_short(name: str, plan: dict) -> bool:
-    """Whether the short list has this plan of the problem `name`."""
-    # Blocks that share a tile store their sums where weights were copied to, behind a barrier of the cluster, at which
-    # the thread that asked for the copies does not arrive: racecheck takes them for unordered. The threads that arrive
-    # have waited for every copy.
+    """Returns whether the short list includes this plan of the problem `name`."""
+    # CTAs that share a tile store their accumulators in the buffer of the weights after a cluster barrier. The thread
+    # that issued the weight copies does not arrive at this barrier, so racecheck reports a false hazard. The arriving
+    # threads have waited for every copy.
     shares_tile = plan["engine"] in ENGINES_OF_CLUSTERS and plan.get("splits", 1) > 1
     return plan["engine"] in ENGINES_OF_SHORT.get(name, TENSOR_CORE_ENGINES) and not shares_tile
 
 
 def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
-    """launch_all() for the tensor-core engines, in all directions; small integers are exact in every class."""
+    """Runs the tensor-core engines in all directions like launch_all(); small integers are exact in every class."""
     launches: Counter[str] = Counter()
     wrong: list[str] = []
     seen: set[tuple] = set()
@@ -229,7 +230,7 @@ def bias_of(grad_output: torch.Tensor) -> torch.Tensor:
 
 
 def planted() -> None:
-    """A read of memory that nobody wrote."""
+    """Launches a kernel that reads uninitialized memory."""
     x = torch.empty(1, 4, 8, 8, dtype=torch.float16, device="cuda")
     Call(x, to_gpu(torch.ones(4, 8, 3, 3, dtype=torch.float16)), None).run()
     torch.cuda.synchronize()
@@ -260,7 +261,7 @@ def main() -> None:
     if missing:
         wrong.append(f"never launched: {', '.join(missing)}")
     if wrong:
-        raise SystemExit("\n".join(["convt_ext: the workload found fault:", *wrong]))
+        raise SystemExit("\n".join(["convt_ext: the workload found faults:", *wrong]))
 
 
 if __name__ == "__main__":
