@@ -119,7 +119,7 @@ def report(
         device: the GPU to report for, as in `convt_ext.explain`; None is the GPU of the tensors, else an H200.
         floors: whether to add the minimum time of any implementation on that GPU: each tensor moved once, at the rate
             of a copy, or the products at the peak rate of the precision class, whichever takes longer. Known for the
-            GPUs that `device` accepts by name and for installed H100 (SXM) and H200.
+            GPUs whose names `device` accepts, and for an installed H100 (SXM) or H200.
 
     Returns:
         A `Report` to print. Times come from a benchmark or a tuning file if there is one, else from the cost model.

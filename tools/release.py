@@ -50,7 +50,7 @@ def digest_of(file: Path) -> str:
 
 
 def published(record: str) -> dict[str, str]:
-    """Returns the digests of published files by name, from lines in sha256sum's format.
+    """Maps the names of published files to their digests, from lines in sha256sum's format.
 
     >>> published(f"# files\\n{'0' * 64}  convt_ext-0.0.9.tar.gz\\n")["convt_ext-0.0.9.tar.gz"] == "0" * 64
     True

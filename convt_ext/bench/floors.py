@@ -64,7 +64,7 @@ BY_GPU = {
 
 
 def rates_of(gpu_name: str) -> Rates | None:
-    """Returns the ceilings of a GPU by name; None for a GPU without measurements."""
+    """Returns the ceilings of the GPU with that name; None if it was not measured."""
     matches = [name for name in _RATES_BY_NAME if name in gpu_name]
     return _RATES_BY_NAME[max(matches, key=len)] if matches else None
 

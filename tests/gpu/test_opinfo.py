@@ -1,4 +1,4 @@
-"""PyTorch's own test data on the GPU, in every dtype of ours, with nobody asking for a precision and with "exact"."""
+"""PyTorch's own test data on the GPU in every dtype of convt_ext, without a precision and with "exact"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 @pytest.fixture(params=[None, "exact"], autouse=True)
 def precision(request):
-    """float64 and float32 are ours under both, float16 and bfloat16 under "exact"."""
+    """convt_ext runs float64 and float32 under both, float16 and bfloat16 under "exact"."""
     context = contextlib.nullcontext() if request.param is None else use_precision(request.param)
     with tf32(False), switch(torch.backends.cudnn, "deterministic", True), context:
         yield request.param
