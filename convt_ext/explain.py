@@ -133,9 +133,8 @@ def explain(
     lowers = torch.is_autocast_enabled("cuda")
     if decision is routing.NOT_CUDA:
         decision = routing.op_call(*call, word, numbers, lowers)
-    elif isinstance(decision, routing.Reason) and decision.remedy is not None and input.dtype in routing.DTYPES:
-        by_switches = precisions.class_by_switches(input.dtype, planner.capability(numbers))
-        routing.refuse_if_ours(decision, input.dtype, word, scopes.now().word, by_switches)
+    elif isinstance(decision, routing.Reason) and decision.remedy is not None:
+        routing.refuse_eager(decision, input.dtype, word, numbers)
     if decision is routing.NESTED:
         return Explanation("torch", decision.text)
 

@@ -22,7 +22,6 @@ from torch.overrides import handle_torch_function
 from . import _torch, autograd, fused, planner, routing, scopes
 from .compile import tracing
 from .epilogue import apply, apply_after, check_names, following
-from .precision import class_by_switches
 from .request import word_of
 
 
@@ -156,10 +155,8 @@ def _refuse_or_warn(reason: routing.Reason, input: Any, word: str | None) -> Non
         for mode in _torch.function_modes():
             if hasattr(mode, "is_asked"):  # report.py's
                 mode.is_asked(word)
-    if reason.remedy is not None and input.dtype in routing.DTYPES:
-        capability = planner.capability(planner.device_numbers(input.get_device()))
-        by_switches = class_by_switches(input.dtype, capability)
-        routing.refuse_if_ours(reason, input.dtype, word, scopes.now().word, by_switches)
+    if reason.remedy is not None:
+        routing.refuse_eager(reason, input.dtype, word, planner.device_numbers(input.get_device()))
     if isinstance(reason, routing.Unavailable):
         warn_once(reason)
     if _LOG.isEnabledFor(logging.INFO):

@@ -341,6 +341,13 @@ def only_default_device_modes() -> bool:
     return all(type(mode) is _torch.DeviceContext for mode in _torch.function_modes())
 
 
+def refuse_eager(reason: Reason, dtype: torch.dtype, word: str | None, device: tuple[int, ...]) -> None:
+    """Calls `refuse_if_ours` outside of traced code, for operands of `dtype` on the GPU with these numbers."""
+    if dtype in DTYPES:
+        by_switches = precisions.class_by_switches(dtype, planner.capability(device))
+        refuse_if_ours(reason, dtype, word, scopes.now().word, by_switches)
+
+
 def refuse_if_ours(
     reason: Reason, dtype: torch.dtype, keywords: str | None, in_force: str | None, by_switches: str
 ) -> None:
