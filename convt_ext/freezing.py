@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from .frozen import FrozenWeight
+from . import frozen
 from .modules import ConvTranspose2d
 
 _Model = TypeVar("_Model", bound=nn.Module)
@@ -20,13 +20,15 @@ _Model = TypeVar("_Model", bound=nn.Module)
 def freeze(model: _Model) -> _Model:
     """Keeps packed and folded weights of every `convt_ext.ConvTranspose2d` in `model` for inference, in place.
 
-    Saves 5 to 11 us per call of a tensor-core kernel, and the folding of a BatchNorm in models of
-    ``convert(model, fuse=True)``; other calls do not change. The first call of each size packs, waits for the packing
-    and keeps the copy: at most 8 copies, each of at most four times the weight plus 4 MiB (kernels that need more, as
-    with many groups, pack on every call). The bits of the result do not change. Calls do not use a copy if they record
-    gradients, are cast by autocast, are traced, have an input that is not 16-byte aligned, or are captured before a
-    copy exists. `train()`, `load_state_dict()` and moves to another device or dtype drop the copies; copies and pickles
-    of a module are not frozen.
+    Saves 5 to 11 us per call of a tensor-core kernel, the cast of the weight under autocast, and the folding of a
+    BatchNorm in models of ``convert(model, fuse=True)``; other calls do not change. The first call of each size packs,
+    waits for the packing and keeps the copy: at most 8 copies, each of at most four times the weight plus 4 MiB
+    (kernels that need more, as with many groups, pack on every call). The bits of the result do not change. Copies are
+    used by every call with the weight that records no gradient and is not traced: of a layer, of
+    `convt_ext.conv_transpose2d`, and in programs of ``torch.compile`` without an explicit precision and without CUDA
+    graphs. Calls with a residual of the result's size, with an input that is not 16-byte aligned, or captured before a
+    copy exists pack as before. `train()`, `load_state_dict()` and moves to another device or dtype drop the copies;
+    copies and pickles of a module are not frozen.
 
     The next call detects these changes of the weight and packs again: an optimizer's step (a fused one too), in-place
     operations under no_grad, `torch.nn.init`, `reset_parameters()`, `weight.data = t`, `torch.utils.swap_tensors`,
@@ -64,7 +66,7 @@ def freeze(model: _Model) -> _Model:
         if reason is not None:
             raise RuntimeError(f"freeze cannot freeze {name or 'the layer'}: {reason}")
     for _, layer in layers:
-        layer._frozen = FrozenWeight(layer.weight)  # type: ignore[assignment]
+        layer._frozen = frozen.freeze(layer.weight)  # type: ignore[assignment]
     return model
 
 

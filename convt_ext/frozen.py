@@ -1,8 +1,10 @@
-"""Packed copies of one module's weight, for inference: tensor-core kernels otherwise pack the weight on every call.
+"""Copies of a frozen weight for inference: packed for a kernel, or cast to autocast's dtype.
 
-Called by modules.py. A copy contains the weight at the time of packing. Each use checks whether the weight has changed
-since: PyTorch counts the writes to a tensor, and other memory has another address. Some writes, such as
-`weight.data.mul_(2)`, change neither, so packing is opt-in; `convt_ext.freeze` lists them.
+Without them, tensor-core kernels pack the weight on every call, and autocast casts it. functional.py, fused.py and
+compiled programs find the copies of a weight by the tensor itself (`find`). A copy contains the weight at the time of
+copying. Each use checks whether the weight has changed since: PyTorch counts the writes to a tensor, and other memory
+has another address. Some writes, such as `weight.data.mul_(2)`, change neither, so freezing is opt-in;
+`convt_ext.freeze` lists them.
 """
 
 from __future__ import annotations
@@ -10,20 +12,21 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from . import _torch, autocast, ops, planner, routing
-from .directions import Directions
+from .directions import Directions, Eager
+from .epilogue import Step, lists_of
 
-# Maximum number of copies, one per problem (size and layout of the input, precision); the oldest is dropped first.
+# Maximum number of packed copies, one per problem (size and layout of the input, precision); the oldest is dropped.
 _MAX_COPIES = 8
 
-# Maximum size of a copy: _MAX_TIMES the weight plus _MAX_MORE bytes. Kernels round up the channels of each group.
+# Maximum size of a packed copy: _MAX_TIMES the weight plus _MAX_MORE bytes. Kernels round up channels per group.
 _MAX_TIMES, _MAX_MORE = 4, 4 << 20
 
 # Alignment in bytes that kernels that pack may require of their operands.
@@ -32,7 +35,7 @@ _ALIGNMENT = 16
 
 @dataclass(slots=True)
 class _Copy:
-    packed: Tensor | None  # None if the problem's kernel does not pack, or packs too much
+    memory: Tensor | None  # None if the problem's kernel does not pack, or packs too much
     stream: int  # the stream that owns the memory; 0 on the CPU
     is_captured: bool = False  # whether a CUDA graph reads it
 
@@ -79,86 +82,171 @@ class _Weight(NamedTuple):
     strides: tuple[int, ...]
 
 
+# The frozen weights by the id of their tensors, which they keep alive.
+registry: dict[int, weakref.ref[FrozenWeight]] = {}
+
+
+def find(weight: Any) -> FrozenWeight | None:
+    """Returns the copies of this tensor; None if it is not frozen."""
+    found = registry.get(id(weight))
+    return None if found is None else found()
+
+
+def copies_for(input: Any, weight: Any, bias: Any) -> FrozenWeight | None:
+    """Returns the copies for a call with this weight, in the dtype that autocast gives it; None if the weight is not
+    frozen or the call records gradients."""
+    found = find(weight)
+    if found is None or (torch.is_grad_enabled() and _torch.any_requires_grad(input, weight, bias)):
+        return None
+    if not torch.is_autocast_enabled(routing.DEVICE_TYPE):
+        return found
+    return found.cast(autocast.dtype_of(weight, routing.DEVICE_TYPE))
+
+
+def freeze(weight: Tensor) -> FrozenWeight:
+    """Returns the copies of this tensor, without those of an earlier `freeze`."""
+    found = find(weight)
+    if found is None:
+        return FrozenWeight(weight)
+    found.begin_again(None)
+    found.fold = None
+    return found
+
+
 class FrozenWeight:
-    """One weight and its packed copies.
+    """One weight and its copies.
 
     Args:
         weight: kept alive. Its memory is also kept alive until a call finds that the weight has other memory, so that
             no new memory has the address of the packed one.
+        is_copy: nothing writes to `weight`, because it is a copy itself.
     """
 
     fold: Any = None  # set by fusing/folding.py
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, is_copy: bool = False) -> None:
         see_uncounted_writes()
         self.weight = weight
+        self.is_copy = is_copy
+        self._own = _Copy(weight, _stream_of(weight))
         self._state: _Weight | None = None
         self._memory: torch.UntypedStorage | None = None
         self._copies: dict[tuple[Any, ...], _Copy] = {}
+        self._casts: dict[torch.dtype, FrozenWeight] = {}
         self._lock = threading.Lock()
+        number = id(weight)
+        registry[number] = weakref.ref(self, lambda _: registry.pop(number, None))
 
     def __reduce__(self) -> Any:
         """Copies and pickles to None: copied modules are not frozen, and parametrized modules copy all attributes."""
         return type(None), ()
 
-    def forward(self, input: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor | None:
-        """Returns the result from a packed copy; None if the caller must make an ordinary call, which packs.
+    def cast(self, dtype: torch.dtype) -> FrozenWeight | None:
+        """Returns this weight in another dtype; None if writes to it are not counted or memory for it is missing."""
+        if dtype is self.weight.dtype:
+            return self
+        state = self._now()
+        if state is None:
+            return None
+        found = self._casts.get(dtype)
+        if found is None:
+            if _is_capturing(self.weight):
+                return None
+            try:
+                with torch.inference_mode(False), torch.no_grad():
+                    found = FrozenWeight(self.weight.detach().to(dtype), is_copy=True)
+            except torch.OutOfMemoryError:
+                return None
+            if found.weight.is_cuda:  # other streams may read it from now on
+                torch.cuda.current_stream(found.weight.device).synchronize()
+            with self._lock:
+                if state == self._state:
+                    self._casts[dtype] = found
+        found._lend(found._own, self.weight)
+        return found
+
+    def call(self, input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) -> Tensor:
+        """As `autograd.call`, for a call that records no gradient."""
+        if directions.serves(input, weight, bias, 0):
+            return self.run(input, bias, directions)
+        stride, padding, output_padding, groups, dilation = directions.arguments[:5]
+        return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+    def run(self, input: Tensor, bias: Tensor | None, directions: Eager, steps: Sequence[Step] = ()) -> Tensor:
+        """Computes as `directions.forward_then`, from a packed copy if one can be used.
 
         Args:
-            arguments: stride, padding, output_padding, groups, dilation, and the word of the keywords (request.py).
+            input, bias, directions: of `routing.route` for this weight, for a call that records no gradient and that
+                convt_ext computes.
         """
-        if F.conv_transpose2d is not _torch.conv_transpose2d:  # a tool has replaced it: functional.py calls that
-            return None
-        if torch.is_grad_enabled() and _torch.any_requires_grad(input, self.weight, bias):
-            return None
-        lowers = torch.is_autocast_enabled(routing.DEVICE_TYPE)
-        if lowers and autocast.dtype_of(self.weight, routing.DEVICE_TYPE) is not self.weight.dtype:
-            return None  # the caller casts
-        decision = routing.route(input, self.weight, bias, *arguments)
-        if isinstance(decision, routing.Reason):
-            return None
-        batched, weight, bias, directions = decision
-        if not directions.serves(batched, weight, bias, 0):
-            return None
-        if weight.is_inference():  # writes to it are not counted
-            return None
+        result = self._run_packed(input, bias, directions, steps)
+        if result is not None:
+            return result
+        if steps:
+            return directions.forward_then(input, self.weight, bias, steps)
+        return directions.forward(input, self.weight, bias)
+
+    def _run_packed(
+        self, input: Tensor, bias: Tensor | None, directions: Eager, steps: Sequence[Step]
+    ) -> Tensor | None:
+        weight = self.weight
         # Misaligned operands may run another kernel, which packs differently or not at all.
-        if (batched.data_ptr() | weight.data_ptr()) % _ALIGNMENT != 0:
+        if (input.data_ptr() | weight.data_ptr()) % _ALIGNMENT != 0:
             return None
-        capturing = batched.is_cuda and torch.cuda.is_current_stream_capturing()
-        state = _Weight(weight._version, _Uncounted.number, weight.data_ptr(), weight.stride())
-        if state != self._state:
-            if capturing:  # a captured call can only use an existing copy
-                return None
-            self._begin_again(state)
+        # Another plan may be faster with such a step (kernels/binding/call.cpp).
+        if any(step.tensor is not None and step.tensor.numel() > _num_channels(weight, directions) for step in steps):
+            return None
+        capturing = _is_capturing(input)
+        state = self._now()
+        if state is None:
+            return None
         key = (
-            state, batched.shape, batched.stride(), batched.dtype, batched.get_device(), bias is None,
-            directions.arguments, directions.candidates[0],
+            state, input.shape, input.stride(), input.dtype, input.get_device(), bias is None, directions.arguments,
+            directions.candidates[0],
         )  # fmt: skip
         copy = self._copies.get(key)
         is_packed = copy is not None
         if copy is None:
-            if capturing:
+            if capturing:  # a captured call can only use an existing copy
                 return None
-            copy = self._new_copy(batched, bias is not None, directions)
+            copy = self._new_copy(input, bias is not None, directions)
         result = None
-        if copy.packed is not None:
-            if is_packed and copy.packed.is_cuda:
-                self._lend(copy, copy.packed, capturing)
+        if copy.memory is not None:
+            if is_packed:
+                self._lend(copy, weight)
             try:
                 with _torch.AutoDispatchBelowAutograd():
                     result = ops.forward_packed(
-                        batched, weight, bias, *directions.arguments, directions.candidates[0], copy.packed, is_packed
-                    )
+                        input, weight, bias, *directions.arguments, directions.candidates[0], copy.memory, is_packed,
+                        *lists_of(steps),
+                    )  # fmt: skip
             except torch.OutOfMemoryError:  # an ordinary call may need less
                 return None
         if not is_packed:
             self._keep(key, copy)
-        return result.squeeze(0) if result is not None and input.dim() == 3 else result
+        return result
 
-    def _begin_again(self, state: _Weight) -> None:
+    def _now(self) -> _Weight | None:
+        """Returns the state of the weight, and drops the copies of another one; None if writes to it are not counted
+        or, during a capture, if there are no copies of this state."""
+        weight = self.weight
+        if self.is_copy:
+            state = _Weight(0, 0, weight.data_ptr(), weight.stride())
+        elif weight.is_inference():
+            return None
+        else:
+            state = _Weight(weight._version, _Uncounted.number, weight.data_ptr(), weight.stride())
+        if state != self._state:
+            if _is_capturing(weight):
+                return None
+            self.begin_again(state)
+        return state
+
+    def begin_again(self, state: _Weight | None) -> None:
+        """Drops all copies."""
         with self._lock:
             self._copies.clear()
+            self._casts.clear()
             self._memory = self.weight.untyped_storage()
             self._state = state
 
@@ -175,18 +263,24 @@ class FrozenWeight:
             packed = torch.empty(choice.packed_bytes, dtype=torch.uint8, device=input.device)
         except torch.OutOfMemoryError:
             return _Copy(None, 0)
-        return _Copy(packed, torch.cuda.current_stream(packed.device).cuda_stream if packed.is_cuda else 0)
+        return _Copy(packed, _stream_of(packed))
 
-    def _lend(self, copy: _Copy, packed: Tensor, capturing: bool) -> None:
-        """Keeps the memory for a reader that the allocator does not track: a graph, or another stream."""
-        if capturing:
+    def _lend(self, copy: _Copy, weight: Tensor) -> None:
+        """Keeps the memory of a copy for a reader that the allocator does not track: a graph, or another stream.
+
+        Args:
+            weight: the tensor with memory that outlives all graphs that read the copy.
+        """
+        memory = copy.memory
+        if memory is None or not memory.is_cuda:
+            return
+        if torch.cuda.is_current_stream_capturing():
             if not copy.is_captured:
                 copy.is_captured = True
-                _keep_as_long_as(self.weight.untyped_storage(), packed)
-            return
+                _keep_as_long_as(weight.untyped_storage(), memory)
         # Runs on every call, so a `torch.cuda.Stream` is constructed only for another stream.
-        if _torch.current_raw_stream(packed.get_device()) != copy.stream:
-            packed.record_stream(torch.cuda.current_stream(packed.device))
+        elif _torch.current_raw_stream(memory.get_device()) != copy.stream:
+            memory.record_stream(torch.cuda.current_stream(memory.device))
 
     def _keep(self, key: tuple[Any, ...], copy: _Copy) -> None:
         """Keeps the copy that the op has packed; the op has waited for it, since other streams may now read it."""
@@ -196,6 +290,18 @@ class FrozenWeight:
             while len(self._copies) >= _MAX_COPIES:
                 del self._copies[next(iter(self._copies))]
             self._copies[key] = copy
+
+
+def _num_channels(weight: Tensor, directions: Directions) -> int:
+    return weight.shape[1] * directions.arguments[3]  # type: ignore[no-any-return]
+
+
+def _is_capturing(tensor: Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _stream_of(tensor: Tensor) -> int:
+    return _torch.current_raw_stream(tensor.get_device()) if tensor.is_cuda else 0
 
 
 def _keep_as_long_as(memory: torch.UntypedStorage, packed: Tensor) -> None:

@@ -19,7 +19,7 @@ from torch.compiler import is_compiling
 from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
-from . import _torch, autograd, fused, planner, routing, scopes
+from . import _torch, autograd, frozen, fused, planner, routing, scopes
 from .compile import tracing
 from .epilogue import apply, apply_after, check_names, following
 from .request import word_of
@@ -115,7 +115,9 @@ def conv_transpose2d(
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
         return tracing.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
-    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
+    copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
+    operand = weight if copies is None else copies.weight
+    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, word)
     if isinstance(decision, routing.Reason):
         if decision is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
             return handle_torch_function(  # torch.fx.symbolic_trace records this function, with its keywords
@@ -124,8 +126,19 @@ def conv_transpose2d(
             )  # fmt: skip
         _refuse_or_warn(decision, input, word)
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    result = autograd.call(*decision)
+    result = autograd.call(*decision) if copies is None else copies.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
+
+
+def traced_of_frozen(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, backend
+) -> Tensor:  # fmt: skip
+    """Traces `conv_transpose2d` of a module with a frozen weight, for a call that records no gradient."""
+    word = word_of(precision, backend)
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(word):
+        return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+    return tracing.conv_transpose2d(*arguments, word, is_frozen=True)
 
 
 def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1) -> Tensor:
@@ -138,11 +151,13 @@ def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, gr
         return _BUILTIN(*arguments)
     if is_compiling():
         return tracing.conv_transpose2d(*arguments, None)
-    decision = routing.route(*arguments, None)
+    copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
+    operand = weight if copies is None else copies.weight
+    decision = routing.route(input, operand, *arguments[2:], None)
     if isinstance(decision, routing.Reason):
         _refuse_or_warn(decision, input, None)
         return _BUILTIN(*arguments)
-    result = autograd.call(*decision)
+    result = autograd.call(*decision) if copies is None else copies.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from . import _torch, autocast, autograd, routing
+from . import _torch, autocast, autograd, frozen, routing
 from .directions import wanted_gradients
 from .epilogue import (
     ADD,
@@ -54,7 +54,9 @@ def conv_transpose2d(
     asked = steps_of(epilogue)
     if asked is None:
         return None
-    decision = routing.route(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
+    copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
+    operand = weight if copies is None else copies.weight
+    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, word)
     if isinstance(decision, routing.Reason):
         return None
     batched, weight, bias, directions = decision
@@ -68,7 +70,10 @@ def conv_transpose2d(
     if not torch.is_grad_enabled() or not _requires_grad(batched, weight, bias, steps):
         if not directions.serves(batched, weight, bias, 0):
             return None
-        result = directions.forward_then(batched, weight, bias, steps)
+        if copies is None:
+            result = directions.forward_then(batched, weight, bias, steps)
+        else:
+            result = copies.run(batched, bias, directions, steps)
     else:
         if not are_differentiable(steps):
             return None

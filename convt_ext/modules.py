@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from . import scopes
-from .functional import conv_transpose2d
+from .functional import conv_transpose2d, traced_of_frozen
 from .request import flags, keywords_of, parts_of, word_of
 
 if TYPE_CHECKING:
@@ -112,18 +112,11 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         output_padding: Any = self.output_padding
         if output_size is not None:
             output_padding = self._asked_output_padding(input, output_size)
-        frozen: Any = self._frozen
-        if (
-            frozen is not None
-            and frozen.weight is self._parameters.get("weight")  # a parametrization would compute `self.weight`
-            and not is_compiling()
-        ):
-            word = word_of(self.precision, self.backend)
-            result = frozen.forward(
-                input, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation, word
-            )
-            if result is not None:
-                return result
+        if self._frozen is not None and is_compiling() and not torch.is_grad_enabled():
+            return traced_of_frozen(
+                input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation,
+                self.precision, self.backend,
+            )  # fmt: skip
         return conv_transpose2d(
             input,
             self.weight,

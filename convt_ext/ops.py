@@ -121,9 +121,9 @@ def fake_forward(
 
 
 def fake_forward_packed(input, weight, bias, *arguments) -> torch.Tensor:
-    """As `fake_forward`; the last three arguments are the plan's number, memory for the packed weight and whether the
-    memory contains it."""
-    return fake_forward(input, weight, bias, *arguments[:-3])
+    """As `fake_forward`. After its arguments follow the plan's number, memory for the packed weight, whether the memory
+    contains it, and the steps of an epilogue in three lists."""
+    return fake_forward(input, weight, bias, *arguments[:7])
 
 
 def fake_run_forward(input, weight, bias, call) -> torch.Tensor:

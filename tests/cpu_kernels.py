@@ -39,12 +39,15 @@ def _forward(
 
 def _forward_packed(input, weight, bias, *arguments):
     """Computes with the content of `packed`."""
-    *arguments, _, packed, is_packed = arguments
+    arguments, (_, packed, is_packed), steps = arguments[:7], arguments[7:10], arguments[10:]
     packed = packed[: weight.nbytes]  # a copy may be larger
     if not is_packed:
         packed.copy_(weight.detach().contiguous().flatten().view(torch.uint8))
     result = _forward(input, packed.view(weight.dtype).view(weight.shape), bias, *arguments)
     RAN[-1] = "forward_packed" if is_packed else "forward_packing"
+    if any(steps):
+        RAN.append("steps")
+        result = epilogue.apply_steps(result, epilogue.steps_in(*steps))
     return result
 
 

@@ -86,7 +86,7 @@ def can_turn() -> bool:
 def _asks_to_turn(graph: torch.fx.Graph) -> bool:
     ours = [node for node in graph.nodes if node.target in (traced_ops.forward, traced_epilogues.forward_then)]
     theirs = any(node.target is torch.ops.aten.convolution.default for node in graph.nodes)
-    return bool(ours) and not theirs and all(traced_ops.TURNS in node.args[3][9:] for node in ours)
+    return bool(ours) and not theirs and all(traced_ops.TURNS in traced_ops.flags_of(node.args[3]) for node in ours)
 
 
 def _teach_partitioner() -> None:
@@ -181,6 +181,7 @@ def _constrain_all_but_tensors(node: torch.fx.Node, *operands: Any) -> tuple[tup
 
 
 def _lower_forward(input: Any, weight: Any, bias: Any, numbers: Any, channels_last: Any) -> Any:
+    numbers = _with_copies(numbers)
     input, weight, channels_last = _named(traced_ops.result_format, input, weight, numbers)
     if bias is None or not _is_fused_with_what_comes_next(V.graph.current_node):
         return _run(traced_ops.forward, input, weight, bias, numbers, channels_last)
@@ -189,6 +190,12 @@ def _lower_forward(input: Any, weight: Any, bias: Any, numbers: Any, channels_la
     return lowering.lowerings[aten.add.Tensor](
         result, lowering.lowerings[aten.view.default](bias, [result.get_size()[1], 1, 1])
     )
+
+
+def _with_copies(numbers: Any) -> Any:
+    """Lets the op use the copies of a frozen weight, unless the program becomes a CUDA graph."""
+    is_frozen = traced_ops.FROZEN in traced_ops.flags_of(numbers)
+    return [*numbers, traced_ops.COPIES] if is_frozen and not config.triton.cudagraphs else numbers
 
 
 def _lower_backward(grad_output: Any, input: Any, weight: Any, numbers: Any, channels_last: Any, wanted: Any) -> Any:
@@ -200,6 +207,7 @@ def _lower_forward_then(
     input: Any, weight: Any, bias: Any, numbers: Any, channels_last: Any, operations: Any, scalars: Any, tensors: Any
 ) -> Any:
     input, weight, channels_last = _named(traced_ops.result_format, input, weight, numbers)
+    numbers = _with_copies(numbers)
     tensors = [_read_as_it_lies(one, channels_last) for one in tensors]
     return _run(
         traced_epilogues.forward_then, input, weight, bias, numbers, channels_last, operations, scalars, tensors

@@ -33,12 +33,8 @@ _STEPS = "int[] operations, float[] scalars, Tensor[] tensors"
 
 def run_forward_then(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:
     """Implements the first op, below autograd, for untraced tensors."""
-    if channels_last is None:
-        channels_last = traced_ops.result_format(input, weight, numbers)
-    directions = traced_ops.directions_now(input, weight, bias, numbers)
-    directions.count(True, False)
-    result = directions.forward_then(input, weight, bias, steps_in(operations, scalars, tensors))
-    return traced_ops.formatted(result, channels_last)
+    steps = steps_in(operations, scalars, tensors)
+    return traced_ops.run_forward(input, weight, bias, numbers, channels_last, steps)
 
 
 class _Traced(traced_ops.Traced):

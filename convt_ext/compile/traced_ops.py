@@ -6,8 +6,8 @@
         bool[2]? channels_last, bool[2] wanted) -> (Tensor, Tensor)
 
 `numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
-arguments. The version number (version.py) follows, which no op reads, and `TURNS` may follow, which requests a
-channels_last network. The memory formats of the results follow from the strides of input and weight, as for PyTorch's
+arguments. The version number (version.py) follows, which no op reads, and then flags: `TURNS`, `FROZEN` and `COPIES`.
+The memory formats of the results follow from the strides of input and weight, as for PyTorch's
 operator, until a compiler sets them, because the code around a result is compiled for its strides (inductor.py). A
 program is compiled for these numbers and for the sizes of the weight, as with PyTorch's operator, and for any input
 size.
@@ -26,20 +26,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _torch, autograd, ops, routing, scopes
+from .. import _torch, autograd, frozen, ops, routing, scopes
 from .._torch import forward_ad, register_flop_formula
 from ..directions import ByTorch, Directions, Eager, Gradients
+from ..epilogue import Step
 from ..geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from ..precision import cudnn_enabled
-from ..request import flags
+from ..request import flags as no_request
 
 _any_requires_grad = _torch.any_requires_grad
 _transforms_active = _torch.transforms_active
 _num_dispatch_modes = _torch.num_dispatch_modes
 
 
-# Requests a channels_last network from Inductor, if every op of a graph has it after its other numbers (inductor.py).
-TURNS = 1
+# Flags. `TURNS` requests a channels_last network from Inductor, if every op of a graph has it (inductor.py). `FROZEN`:
+# `convt_ext.freeze` was called for the weight, which autocast has not cast. `COPIES`: the program may use the copies
+# that `freeze` keeps; it is no CUDA graph, which would not notice a write to the weight.
+TURNS, FROZEN, COPIES = 1, 2, 3
+
+
+def flags_of(numbers: Sequence[int]) -> Sequence[int]:
+    return numbers[10:]
 
 
 class Traced(Directions):
@@ -98,7 +105,7 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
 def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
     """Returns the implementation of the three directions under PyTorch's current switches."""
     if scopes.now().word is not None:  # a context that is active at run time but was not active during tracing
-        with flags():
+        with no_request():
             return directions_now(input, weight, bias, numbers)
     arguments = stride, padding, output_padding, groups, dilation = arguments_of(numbers)
     known = routing.known(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -110,13 +117,23 @@ def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: 
     return ByTorch(arguments) if isinstance(decision, routing.Reason) else decision[3]
 
 
-def run_forward(input, weight, bias, numbers, channels_last) -> Tensor:
-    """Implements the op, below autograd, for untraced tensors."""
+def run_forward(input, weight, bias, numbers, channels_last, steps: Sequence[Step] = ()) -> Tensor:
+    """Implements the op, below autograd, for untraced tensors; with the steps of an epilogue (traced_epilogues.py)."""
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
+    copies = None
+    flags = flags_of(numbers)
+    if flags:
+        copies = frozen.find(weight) if COPIES in flags else None
+        copies = None if copies is None else copies.cast(input.dtype)
+        weight = weight.to(input.dtype) if copies is None else copies.weight
     directions = directions_now(input, weight, bias, numbers)
-    directions.count(True, False)
-    return formatted(directions.forward(input, weight, bias), channels_last)
+    if copies is None or not isinstance(directions, Eager):
+        directions.count(True, False)
+    elif directions.serves(input, weight, bias, 0):
+        return formatted(copies.run(input, bias, directions, steps), channels_last)
+    result = directions.forward_then(input, weight, bias, steps) if steps else directions.forward(input, weight, bias)
+    return formatted(result, channels_last)
 
 
 def run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:

@@ -26,9 +26,16 @@ from . import mode, traced_ops, version
 _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 
 
-def conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, word) -> Tensor:
-    """Traces `convt_ext.conv_transpose2d`; `word` contains its keywords (request.py)."""
-    decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
+def conv_transpose2d(
+    input, weight, bias, stride, padding, output_padding, groups, dilation, word, is_frozen=False
+) -> Tensor:
+    """Traces `convt_ext.conv_transpose2d`.
+
+    Args:
+        word: its keywords (request.py).
+        is_frozen: `freeze` keeps copies of the weight, and the call records no gradient.
+    """
+    decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, word, is_frozen)
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None and input.dtype in routing.DTYPES:
             by_switches = _class_by_switches(input.dtype, input.get_device(), _is_exporting())
@@ -41,12 +48,13 @@ def conv_transpose2d(input, weight, bias, stride, padding, output_padding, group
     return result.squeeze(0) if input.dim() == 3 else result
 
 
-def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, word):
+def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, word, is_frozen):
     """As `routing.route`, for symbolic sizes too: returns an op and its arguments, or why PyTorch's operator runs."""
     reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
     if reason is not None:
         return reason
     was_float32 = input.dtype is torch.float32
+    uncast_weight = weight
     if torch.is_autocast_enabled(routing.DEVICE_TYPE):
         input, weight, bias = autocast.traced_cast(input, weight, bias, routing.DEVICE_TYPE)
     dtype = input.dtype
@@ -86,6 +94,8 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         if _is_unknown_compiler():
             return routing.COMPILER
         numbers = [*stride, *padding, *output_padding, groups, *dilation, _version()]
+        if is_frozen:
+            return traced_ops.forward, (input, uncast_weight, bias, [*numbers, traced_ops.FROZEN], None)
         return traced_ops.forward, (input, weight, bias, numbers, None)
     channels_last = result_is_channels_last(
         input.shape, input.stride(), weight.shape, weight.stride(), dtype, stride, output_padding,

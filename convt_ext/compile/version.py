@@ -11,7 +11,8 @@ import hashlib
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
-_FILES = (*sorted(_FOLDER.glob("*.py")), *(_FOLDER.parent / name for name in ("epilogue.py", "fused.py", "ops.py")))
+_OTHERS = "epilogue.py", "frozen.py", "fused.py", "ops.py"
+_FILES = (*sorted(_FOLDER.glob("*.py")), *(_FOLDER.parent / name for name in _OTHERS))
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import _torch, geometry, routing
-from ..frozen import num_uncounted_writes
+from ..frozen import FrozenWeight, num_uncounted_writes
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -28,6 +28,7 @@ class Fold(NamedTuple):
     state: tuple[Any, ...]
     weight: Tensor
     bias: Tensor
+    copies: FrozenWeight  # of the folded weight
     stream: int  # the stream that owns their memory; 0 on the CPU
 
 
@@ -92,7 +93,9 @@ def _kept(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
         made = _fold(conv, norm)
     if weight.is_cuda:  # other streams may now read it
         torch.cuda.current_stream(weight.device).synchronize()
-    conv._frozen.fold = Fold(tensors, tuple(t.untyped_storage() for t in present), state, *made, _stream(weight))
+    memory = tuple(tensor.untyped_storage() for tensor in present)
+    copies = FrozenWeight(made[0], is_copy=True)
+    conv._frozen.fold = Fold(tensors, memory, state, *made, copies, _stream(weight))
     return made
 
 

@@ -25,13 +25,13 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "forward_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
       "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
-  // Keeps what the planner's choice, or the candidate that is preferred to it, packs the weight into: `packed` has at
-  // least the plan's workspace_bytes, and once a call has written it, calls of the same problem may say that it
-  // is_packed.
+  // Packs the weight into `packed`, for the planner's choice or the candidate that is preferred to it. `packed` has at
+  // least the plan's packed_bytes. After a call has written it, calls of the same problem may pass is_packed. The last
+  // three arguments are the steps of an epilogue (binding/epilogue.h).
   library.def(
       "forward_packed(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "
       "int groups, int[] dilation, int precision, bool channels_last, int preferred, Tensor(a!) packed, bool "
-      "is_packed) -> Tensor");
+      "is_packed, int[] operations, float[] numbers, Tensor[] tensors) -> Tensor");
   // input_size and weight_size follow from the other sizes. channels_last is the format of the result.
   library.def(
       "grad_input(Tensor grad_output, Tensor weight, int[] stride, int[] padding, int[] output_padding, int groups, "

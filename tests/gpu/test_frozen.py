@@ -7,10 +7,12 @@ import weakref
 
 import pytest
 import torch
-from served import SeenOps, on_kernels
+from served import SeenOps, allow_tf32, on_kernels
+from torch import nn
 
 import convt_ext
-from convt_ext import ConvTranspose2d, explain
+from convt_ext import ConvTranspose2d, convert, explain
+from convt_ext.compile import mode
 
 PACKED = "convt_ext.forward_packed.default"
 
@@ -123,14 +125,14 @@ def test_memory_that_is_too_small_is_refused():
     arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False, 0)
     packed = torch.empty(16, dtype=torch.uint8, device="cuda")
     with torch.no_grad(), pytest.raises(RuntimeError, match="packed must have"):
-        torch.ops.convt_ext.forward_packed(x, plain.weight, None, *arguments, packed, False)
+        torch.ops.convt_ext.forward_packed(x, plain.weight, None, *arguments, packed, False, [], [], [])
 
 
 @torch.no_grad()
 def test_a_captured_copy_is_freed_with_the_weight():
     frozen, _, x = packing_pair()
     frozen(x)
-    packed = [weakref.ref(copy.packed) for copy in frozen._frozen._copies.values()]
+    packed = [weakref.ref(copy.memory) for copy in frozen._frozen._copies.values()]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         frozen(x)
@@ -141,3 +143,61 @@ def test_a_captured_copy_is_freed_with_the_weight():
     del weight, graph
     gc.collect()
     assert packed[0]() is None
+
+
+@torch.no_grad()
+def test_autocast_fused_and_compiled_calls():
+    """The bits of the unfrozen calls, from a copy where the kernel packs, before and after a write."""
+    frozen, plain = pair("tf32")
+    for one in (frozen, plain):
+        one.precision, one.backend = None, "convt_ext"
+    x = torch.randn(2, 64, 40, 70, device="cuda")
+
+    def lowered(module):
+        with torch.autocast("cuda", torch.bfloat16):
+            return module(x)
+
+    def fused(module):
+        return convt_ext.conv_transpose2d(x, module.weight, module.bias, 2, 1, backend="convt_ext", activation="relu")
+
+    for call in (lowered, fused):
+        for _ in range(2):
+            expected = call(plain)
+            for _ in range(2):
+                with SeenOps() as seen:
+                    assert torch.equal(call(frozen), expected)
+            assert PACKED in seen.names
+            for one in (frozen, plain):
+                one.weight.mul_(0.5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("lowers", [False, True])
+def test_compiled_calls(monkeypatch, lowers):
+    """The program runs the copy until the weight is written."""
+    torch._dynamo.reset()
+    monkeypatch.setattr(mode, "MODE", mode.FUSED)
+    model = convert(nn.Sequential(nn.ConvTranspose2d(64, 96, 4, 2, 1), nn.ReLU()).cuda().eval())
+    x = torch.randn(2, 64, 40, 70, device="cuda")
+
+    def call(program):
+        with allow_tf32(True), torch.autocast("cuda", torch.bfloat16, enabled=lowers):
+            return program(x)
+
+    if not packs_by_default(x.bfloat16() if lowers else x, model[0]):
+        pytest.skip("no kernel that packs on this GPU")
+    expected = call(torch.compile(model, fullgraph=True)).clone()
+    convt_ext.freeze(model)
+    program = torch.compile(model, fullgraph=True)
+    assert torch.equal(call(program), expected)
+    model[0].weight.data.zero_()  # not counted
+    assert torch.equal(call(program), expected)
+    model[0].weight.zero_()
+    model[0].bias.zero_()
+    assert not call(program).any()
+
+
+def packs_by_default(x, module) -> bool:
+    with allow_tf32(True):
+        found = explain(x, module.weight.to(x.dtype), None, stride=2, padding=1, backend="convt_ext")
+    return found.plan["plan"]["packed_bytes"] > 0
