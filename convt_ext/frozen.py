@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import _torch, autocast, ops, planner, routing
-from .directions import Directions, Eager
+from .directions import Eager
 from .epilogue import Step, lists_of
 
 # Maximum number of packed copies, one per problem (size and layout of the input, precision); the oldest is dropped.
@@ -200,10 +200,7 @@ class FrozenWeight:
         state = self._now()
         if state is None:
             return None
-        key = (
-            state, input.shape, input.stride(), input.dtype, input.get_device(), bias is None, directions.arguments,
-            directions.candidates[0],
-        )  # fmt: skip
+        key = state, input.shape, input.stride(), input.dtype, input.get_device(), bias is None, directions.call
         copy = self._copies.get(key)
         is_packed = copy is not None
         if copy is None:
@@ -215,11 +212,9 @@ class FrozenWeight:
             if is_packed:
                 self._lend(copy, weight)
             try:
-                with _torch.AutoDispatchBelowAutograd():
-                    result = ops.forward_packed(
-                        input, weight, bias, *directions.arguments, directions.candidates[0], copy.memory, is_packed,
-                        *lists_of(steps),
-                    )  # fmt: skip
+                result = ops.run_forward_packed(
+                    input, weight, bias, directions.call, copy.memory, is_packed, *lists_of(steps)
+                )
             except torch.OutOfMemoryError:  # an ordinary call may need less
                 return None
         if not is_packed:
@@ -250,7 +245,7 @@ class FrozenWeight:
             self._memory = self.weight.untyped_storage()
             self._state = state
 
-    def _new_copy(self, input: Tensor, has_bias: bool, directions: Directions) -> _Copy:
+    def _new_copy(self, input: Tensor, has_bias: bool, directions: Eager) -> _Copy:
         """Allocates memory for the packed weight, if the plan of the call packs."""
         device = planner.device_numbers(input.get_device())
         choice = planner.choice(
@@ -292,7 +287,7 @@ class FrozenWeight:
             self._copies[key] = copy
 
 
-def _num_channels(weight: Tensor, directions: Directions) -> int:
+def _num_channels(weight: Tensor, directions: Eager) -> int:
     return weight.shape[1] * directions.arguments[3]  # type: ignore[no-any-return]
 
 

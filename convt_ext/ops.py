@@ -17,9 +17,9 @@ from ._torch import conv_flop_count, disable_current_modes, register_flop_formul
 from .geometry import input_length, kernel_length, memory_format, output_size
 
 forward: Any = None
-forward_packed: Any = None
 run_forward: Any = None  # for eager calls: `forward` with its arguments by number, below autograd
 run_forward_then: Any = None  # `run_forward` with the steps of an epilogue (epilogue.py)
+run_forward_packed: Any = None  # `run_forward_then` with memory for the packed weight, below autograd
 finish: Any = None  # the steps of an epilogue, in place, below autograd
 run_gradients: Any = None  # for eager backwards: the wanted gradients, in one call
 run_recorded: Any = (
@@ -120,12 +120,6 @@ def fake_forward(
     return empty(size, input, channels_last)
 
 
-def fake_forward_packed(input, weight, bias, *arguments) -> torch.Tensor:
-    """As `fake_forward`. After its arguments follow the plan's number, memory for the packed weight, whether the memory
-    contains it, and the steps of an epilogue in three lists."""
-    return fake_forward(input, weight, bias, *arguments[:7])
-
-
 def fake_run_forward(input, weight, bias, call) -> torch.Tensor:
     """As `fake_forward`, for the op of eager calls."""
     return fake_forward(input, weight, bias, *arguments_of(call))
@@ -133,6 +127,11 @@ def fake_run_forward(input, weight, bias, call) -> torch.Tensor:
 
 def fake_run_forward_then(input, weight, bias, call, operations, numbers, tensors) -> torch.Tensor:
     """As `fake_run_forward`; an epilogue changes neither size nor format."""
+    return fake_run_forward(input, weight, bias, call)
+
+
+def fake_run_forward_packed(input, weight, bias, call, packed, is_packed, *steps) -> torch.Tensor:
+    """As `fake_run_forward`."""
     return fake_run_forward(input, weight, bias, call)
 
 
@@ -218,12 +217,12 @@ if _extension.load_error is None:
     # The function that an op calls, without 0.2 us of Python in between.
     run_forward = _raises_as_torch(torch.ops.convt_ext._forward.default)._op
     run_forward_then = _raises_as_torch(torch.ops.convt_ext._forward_then.default)._op
+    run_forward_packed = _raises_as_torch(torch.ops.convt_ext._forward_packed.default)._op
     finish = _raises_as_torch(torch.ops.convt_ext._finish.default)._op
     run_gradients = _raises_as_torch(torch.ops.convt_ext._gradients.default)._op
     run_recorded = _raising(torch.ops.aten.convolution_overrideable.default._op)
     if _extension.has_autocast():
         autocast = torch.ops.convt_ext._autocast.default._op
-    forward_packed = _raises_as_torch(torch.ops.convt_ext.forward_packed.default)
     grad_input = _raises_as_torch(torch.ops.convt_ext.grad_input.default)
     grad_weight = _raises_as_torch(torch.ops.convt_ext.grad_weight.default)
     grad_bias = _raises_as_torch(torch.ops.convt_ext.grad_bias.default)
@@ -241,13 +240,13 @@ if _extension.load_error is None:
         for _op in (_name, f"{_name}_candidate"):
             torch.library.register_fake(f"convt_ext::{_op}", _fake)
             register_flop_formula(getattr(torch.ops.convt_ext, _op))(_flops)
-    torch.library.register_fake("convt_ext::forward_packed", fake_forward_packed)
-    register_flop_formula(torch.ops.convt_ext.forward_packed)(forward_flops)
     torch.library.register_fake("convt_ext::grad_bias", fake_grad_bias)
     torch.library.register_fake("convt_ext::_forward", fake_run_forward)
     register_flop_formula(torch.ops.convt_ext._forward)(forward_flops)
     torch.library.register_fake("convt_ext::_forward_then", fake_run_forward_then)
     register_flop_formula(torch.ops.convt_ext._forward_then)(forward_flops)
+    torch.library.register_fake("convt_ext::_forward_packed", fake_run_forward_packed)
+    register_flop_formula(torch.ops.convt_ext._forward_packed)(forward_flops)
     torch.library.register_fake("convt_ext::_finish", fake_finish)
     torch.library.register_fake("convt_ext::_gradients", fake_run_gradients)
     register_flop_formula(torch.ops.convt_ext._gradients)(gradients_flops)

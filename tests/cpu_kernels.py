@@ -37,17 +37,14 @@ def _forward(
     return _formatted(result, channels_last)
 
 
-def _forward_packed(input, weight, bias, *arguments):
+def _run_forward_packed(input, weight, bias, call, packed, is_packed, operations, numbers, tensors):
     """Computes with the content of `packed`."""
-    arguments, (_, packed, is_packed), steps = arguments[:7], arguments[7:10], arguments[10:]
     packed = packed[: weight.nbytes]  # a copy may be larger
     if not is_packed:
         packed.copy_(weight.detach().contiguous().flatten().view(torch.uint8))
-    result = _forward(input, packed.view(weight.dtype).view(weight.shape), bias, *arguments)
-    RAN[-1] = "forward_packed" if is_packed else "forward_packing"
-    if any(steps):
-        RAN.append("steps")
-        result = epilogue.apply_steps(result, epilogue.steps_in(*steps))
+    weight = packed.view(weight.dtype).view(weight.shape)
+    result = _run_forward_then(input, weight, bias, call, operations, numbers, tensors)
+    RAN[RAN.index("forward")] = "forward_packed" if is_packed else "forward_packing"
     return result
 
 
@@ -89,6 +86,8 @@ def _run_forward(input, weight, bias, call):
 
 def _run_forward_then(input, weight, bias, call, operations, numbers, tensors):
     result = _run_forward(input, weight, bias, call)
+    if not operations:
+        return result
     RAN.append("steps")
     return epilogue.apply_steps(result, epilogue.steps_in(operations, numbers, tensors))
 
@@ -139,14 +138,13 @@ if ops.forward is not None:
     _aten.impl("convolution_backward_overrideable", _recorded_gradients, "AutogradCPU")
     _library.impl("_forward", _run_forward, "CPU")
     _library.impl("_forward_then", _run_forward_then, "CPU")
+    _library.impl("_forward_packed", _run_forward_packed, "CPU")
     _library.impl("_finish", _finish, "CPU")
     _library.impl("_gradients", _run_gradients, "CPU")
     for _name, _function in (
         ("forward", _forward), ("grad_input", _grad_input), ("grad_weight", _grad_weight), ("grad_bias", _grad_bias),
     ):  # fmt: skip
         _library.impl(_name, _function, "CPU")
-        if _name == "forward":
-            _library.impl("forward_packed", _forward_packed, "CPU")
         if _name != "grad_bias":
             _library.impl(f"{_name}_candidate", _function, "CPU")
 

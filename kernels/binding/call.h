@@ -111,6 +111,11 @@ torch::stable::Tensor run_forward(const torch::stable::Tensor& input, const torc
                                   const std::optional<torch::stable::Tensor>& bias, const ConvArguments& arguments,
                                   std::optional<int64_t> only = std::nullopt,
                                   const EpilogueArguments* epilogue = nullptr);
+// `packed` contains the weight as the plan packs it if `is_packed`, else the call fills it.
+torch::stable::Tensor run_forward_packed(const torch::stable::Tensor& input, const torch::stable::Tensor& weight,
+                                         const std::optional<torch::stable::Tensor>& bias,
+                                         const ConvArguments& arguments, torch::stable::Tensor packed, bool is_packed,
+                                         const EpilogueArguments* epilogue);
 torch::stable::Tensor run_grad_input(const torch::stable::Tensor& grad_output, const torch::stable::Tensor& weight,
                                      const ConvArguments& arguments, std::optional<int64_t> only = std::nullopt);
 torch::stable::Tensor run_grad_weight(const torch::stable::Tensor& grad_output, const torch::stable::Tensor& input,

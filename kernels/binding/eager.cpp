@@ -115,6 +115,14 @@ Tensor forward_then(const Tensor& input, const Tensor& weight, const std::option
   return result;
 }
 
+Tensor forward_packed(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, int64_t number,
+                      Tensor packed, bool is_packed, const List& operations, const std::vector<double>& numbers,
+                      const std::vector<Tensor>& tensors) {
+  const EpilogueArguments epilogue{operations, numbers, tensors};
+  return run_forward_packed(input, weight, bias, calls().at(number).arguments, packed, is_packed,
+                            operations.empty() ? nullptr : &epilogue);
+}
+
 using Gradients = std::tuple<std::optional<Tensor>, std::optional<Tensor>, std::optional<Tensor>>;
 
 Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor& weight, int64_t number,
@@ -220,6 +228,7 @@ STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeExplicitAutograd, library) {
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("_forward", TORCH_BOX(&forward));
   library.impl("_forward_then", TORCH_BOX(&forward_then));
+  library.impl("_forward_packed", TORCH_BOX(&forward_packed));
   library.impl("_gradients", TORCH_BOX(&gradients));
 }
 

@@ -62,6 +62,14 @@ Tensor run_forward(const Tensor& input, const Tensor& weight, const std::optiona
   return run(input, weight, bias, arguments, only, nullptr, false, epilogue);
 }
 
+Tensor run_forward_packed(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
+                          const ConvArguments& arguments, Tensor packed, bool is_packed,
+                          const EpilogueArguments* epilogue) {
+  STD_TORCH_CHECK(packed.is_cuda() && packed.get_device_index() == input.get_device_index() && packed.is_contiguous(),
+                  "convt_ext: packed must be contiguous and on the GPU of input, ", input.get_device_index());
+  return run(input, weight, bias, arguments, std::nullopt, &packed, is_packed, epilogue);
+}
+
 namespace {
 
 Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
@@ -94,25 +102,9 @@ Tensor forward_then_candidate(const Tensor& input, const Tensor& weight, const s
                      candidate, &epilogue);
 }
 
-Tensor forward_packed(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                      const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
-                      const std::vector<int64_t>& output_padding, int64_t groups, const std::vector<int64_t>& dilation,
-                      int64_t precision, bool channels_last, int64_t preferred, Tensor packed, bool is_packed,
-                      const std::vector<int64_t>& operations, const std::vector<double>& numbers,
-                      const std::vector<Tensor>& tensors) {
-  STD_TORCH_CHECK(packed.is_cuda() && packed.get_device_index() == input.get_device_index() && packed.is_contiguous(),
-                  "convt_ext: packed must be contiguous and on the GPU of input, ", input.get_device_index());
-  STD_TORCH_CHECK(preferred >= 0, "convt_ext: preferred must not be negative, got ", preferred);
-  const EpilogueArguments epilogue{operations, numbers, tensors};
-  return run(input, weight, bias,
-             {stride, padding, output_padding, groups, dilation, precision, channels_last, {preferred, 0, 0}},
-             std::nullopt, &packed, is_packed, operations.empty() ? nullptr : &epilogue);
-}
-
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("forward", TORCH_BOX(&forward));
   library.impl("forward_candidate", TORCH_BOX(&forward_candidate));
-  library.impl("forward_packed", TORCH_BOX(&forward_packed));
   library.impl("_forward_then_candidate", TORCH_BOX(&forward_then_candidate));
 }
 

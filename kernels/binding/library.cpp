@@ -25,13 +25,6 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "forward_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
       "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
-  // Packs the weight into `packed`, for the planner's choice or the candidate that is preferred to it. `packed` has at
-  // least the plan's packed_bytes. After a call has written it, calls of the same problem may pass is_packed. The last
-  // three arguments are the steps of an epilogue (binding/epilogue.h).
-  library.def(
-      "forward_packed(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "
-      "int groups, int[] dilation, int precision, bool channels_last, int preferred, Tensor(a!) packed, bool "
-      "is_packed, int[] operations, float[] numbers, Tensor[] tensors) -> Tensor");
   // input_size and weight_size follow from the other sizes. channels_last is the format of the result.
   library.def(
       "grad_input(Tensor grad_output, Tensor weight, int[] stride, int[] padding, int[] output_padding, int groups, "
@@ -60,6 +53,11 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "_forward_then(Tensor input, Tensor weight, Tensor? bias, int call, int[] operations, float[] numbers, Tensor[] "
       "tensors) -> Tensor");
+  // As `_forward_then`, with memory for the weight as the plan packs it: at least the plan's packed_bytes. After a call
+  // has filled it, calls of the same problem may pass is_packed.
+  library.def(
+      "_forward_packed(Tensor input, Tensor weight, Tensor? bias, int call, Tensor(a!) packed, bool is_packed, int[] "
+      "operations, float[] numbers, Tensor[] tensors) -> Tensor");
   library.def("_finish(Tensor(a!) result, bool exact, int[] operations, float[] numbers, Tensor[] tensors) -> ()");
   // For tests: as forward_candidate.
   library.def(

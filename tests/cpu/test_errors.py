@@ -86,9 +86,9 @@ def test_other_errors_stay_as_they_are():
 
 @needs_binary
 def test_every_op_that_computes_is_wrapped():
-    for op in (ops.forward, ops.forward_packed, ops.grad_input, ops.grad_weight, ops.grad_bias):
+    for op in (ops.forward, ops.grad_input, ops.grad_weight, ops.grad_bias):
         assert op._op.__qualname__.startswith("_raising")
-    for run in (ops.run_forward, ops.run_gradients, ops.run_recorded):
+    for run in (ops.run_forward, ops.run_forward_packed, ops.run_gradients, ops.run_recorded):
         assert run.__qualname__.startswith("_raising")
 
 

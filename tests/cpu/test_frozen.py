@@ -354,7 +354,7 @@ def test_memory_that_is_missing_ends_in_the_ordinary_call(frozen, monkeypatch):
     def no_memory(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.00 GiB.")
 
-    monkeypatch.setattr("convt_ext.ops.forward_packed", no_memory)
+    monkeypatch.setattr("convt_ext.ops.run_forward_packed", no_memory)
     assert ran(frozen) == ["forward"]
 
 
@@ -408,10 +408,3 @@ def test_a_model_is_frozen_as_a_whole_or_not_at_all():
     with pytest.raises(RuntimeError, match=r"freeze cannot freeze 2: it is in training mode"):
         convt_ext.freeze(model)
     assert model[0]._frozen is None
-
-
-def test_the_raw_op_is_not_for_training(frozen):
-    arguments = ((2, 2), (0, 0), (0, 0), 1, (1, 1), 3, False, 0)
-    x, packed = torch.randn(2, 4, 5, 6), torch.empty(4 * 6 * 9 * 4, dtype=torch.uint8)
-    with pytest.raises(NotImplementedError, match="convt_ext::forward"):
-        torch.ops.convt_ext.forward_packed(x, frozen.weight, None, *arguments, packed, False, [], [], [])

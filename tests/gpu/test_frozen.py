@@ -11,10 +11,11 @@ from served import SeenOps, allow_tf32, on_kernels
 from torch import nn
 
 import convt_ext
-from convt_ext import ConvTranspose2d, convert, explain
+from convt_ext import ConvTranspose2d, convert, explain, ops
 from convt_ext.compile import mode
+from convt_ext.directions import Eager
 
-PACKED = "convt_ext.forward_packed.default"
+PACKED = "convt_ext._forward_packed.default"
 
 
 def pair(precision: str, dtype=torch.float32):
@@ -122,10 +123,10 @@ def test_a_captured_copy_outlives_its_place():
 
 def test_memory_that_is_too_small_is_refused():
     _, plain, x = packing_pair()
-    arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False, 0)
+    call = Eager(((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)).call
     packed = torch.empty(16, dtype=torch.uint8, device="cuda")
     with torch.no_grad(), pytest.raises(RuntimeError, match="packed must have"):
-        torch.ops.convt_ext.forward_packed(x, plain.weight, None, *arguments, packed, False, [], [], [])
+        ops.run_forward_packed(x, plain.weight, None, call, packed, False, [], [], [])
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ import convt_ext
 from convt_ext import ConvTranspose2d, conv_transpose2d
 
 MIB = 2**20
-PACKED = "convt_ext.forward_packed.default"
+PACKED = "convt_ext._forward_packed.default"
 TESTS = Path(__file__).resolve().parents[1]
 
 hopper = pytest.mark.skipif(
