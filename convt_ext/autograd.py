@@ -36,7 +36,7 @@ from .directions import (
     torch_grad_weight,
     wanted_gradients,
 )
-from .precision import CODES
+from .precision import CLASSES, request_for
 
 _any_requires_grad = _torch.any_requires_grad
 _transforms_active = _torch.transforms_active
@@ -129,9 +129,7 @@ def _only_torch_can(directions: Directions) -> bool:
     else:
         return False
     if directions.by_name and directions.arguments:  # the raw op of the bias has no arguments and no class
-        code = directions.arguments[5]
-        precision = next(name for name, its_code in CODES.items() if its_code == code)
-        routing.refuse(reason, "exact" if precision == "ieee" else precision)
+        routing.refuse(reason, request_for(CLASSES[directions.arguments[5]]))
     return True
 
 

@@ -45,8 +45,9 @@ class Chosen(Eager):
         races: bool,
         weight_channels_last: bool = False,
         is_light: bool = False,
+        by_name: bool = False,
     ) -> None:
-        super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=False, is_light=is_light)
+        super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=by_name, is_light=is_light)
         self.problem = problem
         self.races = races
         self._verdicts: list[Verdict | None] = [None, None, None]
@@ -230,10 +231,15 @@ class ChosenInClass(Chosen):
 
     __slots__ = ("_ours",)
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.by_name = True
-        self.call = self.call_of(self.candidates, 0)
+    def __init__(
+        self,
+        arguments: tuple[Any, ...],
+        problem: planner.Problem,
+        races: bool,
+        weight_channels_last: bool = False,
+        is_light: bool = False,
+    ) -> None:
+        super().__init__(arguments, problem, races, weight_channels_last, is_light, by_name=True)
         self._ours = Eager(self.arguments, weight_channels_last=self.weight_channels_last)
 
     def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

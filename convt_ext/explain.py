@@ -219,7 +219,7 @@ def _plan(
         return None, None
     selected = routing.selection(dtype, word, planner.capability(numbers))
     wanted = selected.served
-    planned = word_of({"ieee": "exact", "f16": "half", "bf16": "half"}.get(wanted, wanted), "convt_ext")
+    planned = word_of(precisions.request_for(wanted), "convt_ext")
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers

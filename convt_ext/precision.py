@@ -131,6 +131,15 @@ def explicit_class(dtype: torch.dtype, precision: str, from_keyword: bool, was_f
     )
 
 
+def request_for(served: str) -> str:
+    """Returns the precision that requests this class.
+
+    >>> request_for("ieee"), request_for("bf16"), request_for("tf32")
+    ('exact', 'half', 'tf32')
+    """
+    return {"ieee": "exact", "f16": "half", "bf16": "half"}.get(served, served)
+
+
 def class_by_switches(dtype: torch.dtype, capability: tuple[int, int], exporting: bool = False) -> str:
     """Returns the class in which PyTorch's operator would compute on a GPU of this capability, by its current switches.
 
