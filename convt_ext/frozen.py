@@ -29,6 +29,8 @@ _MAX_COPIES = 8
 # Maximum size of a packed copy: _MAX_TIMES the weight plus _MAX_MORE bytes. Kernels round up channels per group.
 _MAX_TIMES, _MAX_MORE = 4, 4 << 20
 
+_NO_STEPS: tuple[list[int], list[float], list[Tensor]] = [], [], []
+
 # Alignment in bytes that kernels that pack may require of their operands.
 _ALIGNMENT = 16
 
@@ -160,7 +162,7 @@ class FrozenWeight:
             if found.weight.is_cuda:  # other streams may read it from now on
                 torch.cuda.current_stream(found.weight.device).synchronize()
             with self._lock:
-                if state == self._state:
+                if state is self._state:
                     self._casts[dtype] = found
         found._lend(found._own, self.weight)
         return found
@@ -189,51 +191,56 @@ class FrozenWeight:
     def _run_packed(
         self, input: Tensor, bias: Tensor | None, directions: Eager, steps: Sequence[Step]
     ) -> Tensor | None:
+        """Runs on every call with a frozen weight, so the host time of each line counts."""
         weight = self.weight
+        state = self._now()
         # Misaligned operands may run another kernel, which packs differently or not at all.
-        if (input.data_ptr() | weight.data_ptr()) % _ALIGNMENT != 0:
+        if state is None or (input.data_ptr() | state.address) % _ALIGNMENT != 0:
             return None
         # Another plan may be faster with such a step (kernels/binding/call.cpp).
-        if any(step.tensor is not None and step.tensor.numel() > _num_channels(weight, directions) for step in steps):
+        if steps and any(one.tensor is not None and one.tensor.numel() > _num_channels(weight, directions)
+                         for one in steps):  # fmt: skip
             return None
-        capturing = _is_capturing(input)
-        state = self._now()
-        if state is None:
-            return None
-        key = state, input.shape, input.stride(), input.dtype, input.get_device(), bias is None, directions.call
+        key = directions.call, input.shape, input.stride(), bias is None
         copy = self._copies.get(key)
         is_packed = copy is not None
         if copy is None:
-            if capturing:  # a captured call can only use an existing copy
+            if _is_capturing(input):  # a captured call can only use an existing copy
                 return None
             copy = self._new_copy(input, bias is not None, directions)
-        result = None
         if copy.memory is not None:
             if is_packed:
                 self._lend(copy, weight)
+            lists = lists_of(steps) if steps else _NO_STEPS
             try:
-                result = ops.run_forward_packed(
-                    input, weight, bias, directions.call, copy.memory, is_packed, *lists_of(steps)
-                )
+                result = ops.run_forward_packed(input, weight, bias, directions.call, copy.memory, is_packed, *lists)
             except torch.OutOfMemoryError:  # an ordinary call may need less
                 return None
+        else:
+            result = None
         if not is_packed:
-            self._keep(key, copy)
+            self._keep(key, copy, state)
         return result
 
     def _now(self) -> _Weight | None:
         """Returns the state of the weight, and drops the copies of another one; None if writes to it are not counted
         or, during a capture, if there are no copies of this state."""
         weight = self.weight
-        if self.is_copy:
-            state = _Weight(0, 0, weight.data_ptr(), weight.stride())
-        elif weight.is_inference():
+        try:
+            writes = 0 if self.is_copy else weight._version
+        except RuntimeError:  # of a tensor that was made under torch.inference_mode
             return None
-        else:
-            state = _Weight(weight._version, _Uncounted.number, weight.data_ptr(), weight.stride())
-        if state != self._state:
+        state = self._state
+        if (
+            state is None
+            or writes != state.writes
+            or weight.data_ptr() != state.address
+            or weight.stride() != state.strides
+            or (_Uncounted.number != state.uncounted and not self.is_copy)
+        ):
             if _is_capturing(weight):
                 return None
+            state = _Weight(writes, _Uncounted.number, weight.data_ptr(), weight.stride())
             self.begin_again(state)
         return state
 
@@ -277,10 +284,10 @@ class FrozenWeight:
         elif _torch.current_raw_stream(memory.get_device()) != copy.stream:
             memory.record_stream(torch.cuda.current_stream(memory.device))
 
-    def _keep(self, key: tuple[Any, ...], copy: _Copy) -> None:
+    def _keep(self, key: tuple[Any, ...], copy: _Copy, state: _Weight) -> None:
         """Keeps the copy that the op has packed; the op has waited for it, since other streams may now read it."""
         with self._lock:
-            if key[0] != self._state:  # another thread's call has seen a newer weight
+            if state is not self._state:  # another thread's call has seen a newer weight
                 return
             while len(self._copies) >= _MAX_COPIES:
                 del self._copies[next(iter(self._copies))]
