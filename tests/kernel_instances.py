@@ -19,10 +19,11 @@ def kernel_instances(kind: str) -> list[str]:
         if kind != ("tensor cores" if room.endswith("_sm90a") or room == "portable" else "exact"):
             continue
         text = path.read_text()
-        (prefix,) = set(re.findall(r'\{"(\w+_)" #symbol', text))
+        kernels += re.findall(r'\{"(\w+)", DataType::', text)
         macros = _macros(text)
-        for name in dict.fromkeys(re.findall(r"(CONVT_\w+)\(CONVT_ROW\)", text)):
-            kernels += [prefix + symbol for symbol in re.findall(r"ROW\((\w+)", _expand(f"{name}(ROW)", macros))]
+        for prefix in set(re.findall(r'\{"(\w+_)" #symbol', text)):  # of macro lists
+            for name in dict.fromkeys(re.findall(r"(CONVT_\w+)\(CONVT_ROW\)", text)):
+                kernels += [prefix + symbol for symbol in re.findall(r"ROW\((\w+)", _expand(f"{name}(ROW)", macros))]
     return kernels
 
 

@@ -28,67 +28,60 @@ struct CorrelateInstance {
 // the bias.
 inline constexpr int32_t kCorrelateMostBiasTaps = 4;
 
-// X(symbol, dtype, precision, taps, columns, consumers, stride_w, form)
-#define CONVT_CORRELATE_ROWS_TF32(X)                         \
-  X(tf32_2x128, kFloat32, kTf32, 2, 128, 2, 0, kRows)        \
-  X(tf32_2x128_boxes, kFloat32, kTf32, 2, 128, 2, 0, kBoxes) \
-  X(tf32_3x96, kFloat32, kTf32, 3, 96, 2, 0, kRows)          \
-  X(tf32_4x64, kFloat32, kTf32, 4, 64, 2, 0, kRows)          \
-  X(tf32_5x64, kFloat32, kTf32, 5, 64, 2, 0, kRows)          \
-  X(tf32_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, kRows)
-// Where the kernel is the stride.
-#define CONVT_CORRELATE_PATCHES_OF(X, type, dtype, precision)       \
-  X(type##_patches_2x128, dtype, precision, 2, 128, 2, 0, kPatches) \
-  X(type##_patches_2x64, dtype, precision, 2, 64, 2, 0, kPatches)   \
-  X(type##_patches_4x64, dtype, precision, 4, 64, 2, 0, kPatches)
-#define CONVT_CORRELATE_TRANSPOSED(X)                          \
-  X(tf32_pixels_2x128, kFloat32, kTf32, 2, 128, 2, 0, kPixels) \
-  X(tf32_pixels_3x96, kFloat32, kTf32, 3, 96, 2, 0, kPixels)   \
-  X(tf32_pixels_4x64, kFloat32, kTf32, 4, 64, 2, 0, kPixels)   \
-  X(tf32_pixels_5x64, kFloat32, kTf32, 5, 64, 2, 0, kPixels)   \
-  X(tf32_pixels_3x64x3, kFloat32, kTf32, 3, 64, 3, 0, kPixels)
-#define CONVT_CORRELATE_ROWS_HALF(X, type, dtype)                   \
-  X(type##_3x96, dtype, kHalf, 3, 96, 2, 1, kRows)                  \
-  X(type##_5x64, dtype, kHalf, 5, 64, 2, 1, kRows)                  \
-  X(type##_3x64x3, dtype, kHalf, 3, 64, 3, 1, kRows)                \
-  X(type##_stride2_2x128, dtype, kHalf, 2, 128, 2, 2, kRows)        \
-  X(type##_stride2_2x128_boxes, dtype, kHalf, 2, 128, 2, 2, kBoxes) \
-  X(type##_stride2_4x64, dtype, kHalf, 4, 64, 2, 2, kRows)          \
-  X(type##_stride2_3x64x3, dtype, kHalf, 3, 64, 3, 2, kRows)
-#define CONVT_CORRELATE_PIXELS_OF(X, type, dtype)             \
-  X(type##_pixels_2x128, dtype, kHalf, 2, 128, 2, 0, kPixels) \
-  X(type##_pixels_3x128, dtype, kHalf, 3, 128, 2, 0, kPixels) \
-  X(type##_pixels_4x64, dtype, kHalf, 4, 64, 2, 0, kPixels)   \
-  X(type##_pixels_5x64, dtype, kHalf, 5, 64, 2, 0, kPixels)   \
-  X(type##_pixels_3x64x3, dtype, kHalf, 3, 64, 3, 0, kPixels)
-#define CONVT_CORRELATE_ROWS(X)                 \
-  CONVT_CORRELATE_ROWS_TF32(X)                  \
-  CONVT_CORRELATE_ROWS_HALF(X, bf16, kBFloat16) \
-  CONVT_CORRELATE_ROWS_HALF(X, f16, kFloat16)
-#define CONVT_CORRELATE_PATCHES(X)                      \
-  CONVT_CORRELATE_PATCHES_OF(X, tf32, kFloat32, kTf32)  \
-  CONVT_CORRELATE_PATCHES_OF(X, bf16, kBFloat16, kHalf) \
-  CONVT_CORRELATE_PATCHES_OF(X, f16, kFloat16, kHalf)
-#define CONVT_CORRELATE_PIXELS(X)               \
-  CONVT_CORRELATE_PIXELS_OF(X, bf16, kBFloat16) \
-  CONVT_CORRELATE_PIXELS_OF(X, f16, kFloat16)
-#define CONVT_CORRELATE_INSTANCES(X) \
-  CONVT_CORRELATE_ROWS(X) CONVT_CORRELATE_PATCHES(X) CONVT_CORRELATE_TRANSPOSED(X) CONVT_CORRELATE_PIXELS(X)
-
 inline constexpr CorrelateInstance kCorrelateInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, taps, columns, consumers, stride_w, form)               \
-  {"correlate_" #symbol, DataType::dtype, Precision::precision, taps, columns, consumers, stride_w, \
-   CorrelateForm::form},
-    CONVT_CORRELATE_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {"correlate_tf32_2x128", DataType::kFloat32, Precision::kTf32, 2, 128, 2, 0, CorrelateForm::kRows},
+    {"correlate_tf32_2x128_boxes", DataType::kFloat32, Precision::kTf32, 2, 128, 2, 0, CorrelateForm::kBoxes},
+    {"correlate_tf32_3x96", DataType::kFloat32, Precision::kTf32, 3, 96, 2, 0, CorrelateForm::kRows},
+    {"correlate_tf32_4x64", DataType::kFloat32, Precision::kTf32, 4, 64, 2, 0, CorrelateForm::kRows},
+    {"correlate_tf32_5x64", DataType::kFloat32, Precision::kTf32, 5, 64, 2, 0, CorrelateForm::kRows},
+    {"correlate_tf32_3x64x3", DataType::kFloat32, Precision::kTf32, 3, 64, 3, 0, CorrelateForm::kRows},
+    {"correlate_bf16_3x96", DataType::kBFloat16, Precision::kHalf, 3, 96, 2, 1, CorrelateForm::kRows},
+    {"correlate_bf16_5x64", DataType::kBFloat16, Precision::kHalf, 5, 64, 2, 1, CorrelateForm::kRows},
+    {"correlate_bf16_3x64x3", DataType::kBFloat16, Precision::kHalf, 3, 64, 3, 1, CorrelateForm::kRows},
+    {"correlate_bf16_stride2_2x128", DataType::kBFloat16, Precision::kHalf, 2, 128, 2, 2, CorrelateForm::kRows},
+    {"correlate_bf16_stride2_2x128_boxes", DataType::kBFloat16, Precision::kHalf, 2, 128, 2, 2, CorrelateForm::kBoxes},
+    {"correlate_bf16_stride2_4x64", DataType::kBFloat16, Precision::kHalf, 4, 64, 2, 2, CorrelateForm::kRows},
+    {"correlate_bf16_stride2_3x64x3", DataType::kBFloat16, Precision::kHalf, 3, 64, 3, 2, CorrelateForm::kRows},
+    {"correlate_f16_3x96", DataType::kFloat16, Precision::kHalf, 3, 96, 2, 1, CorrelateForm::kRows},
+    {"correlate_f16_5x64", DataType::kFloat16, Precision::kHalf, 5, 64, 2, 1, CorrelateForm::kRows},
+    {"correlate_f16_3x64x3", DataType::kFloat16, Precision::kHalf, 3, 64, 3, 1, CorrelateForm::kRows},
+    {"correlate_f16_stride2_2x128", DataType::kFloat16, Precision::kHalf, 2, 128, 2, 2, CorrelateForm::kRows},
+    {"correlate_f16_stride2_2x128_boxes", DataType::kFloat16, Precision::kHalf, 2, 128, 2, 2, CorrelateForm::kBoxes},
+    {"correlate_f16_stride2_4x64", DataType::kFloat16, Precision::kHalf, 4, 64, 2, 2, CorrelateForm::kRows},
+    {"correlate_f16_stride2_3x64x3", DataType::kFloat16, Precision::kHalf, 3, 64, 3, 2, CorrelateForm::kRows},
+    {"correlate_tf32_patches_2x128", DataType::kFloat32, Precision::kTf32, 2, 128, 2, 0, CorrelateForm::kPatches},
+    {"correlate_tf32_patches_2x64", DataType::kFloat32, Precision::kTf32, 2, 64, 2, 0, CorrelateForm::kPatches},
+    {"correlate_tf32_patches_4x64", DataType::kFloat32, Precision::kTf32, 4, 64, 2, 0, CorrelateForm::kPatches},
+    {"correlate_bf16_patches_2x128", DataType::kBFloat16, Precision::kHalf, 2, 128, 2, 0, CorrelateForm::kPatches},
+    {"correlate_bf16_patches_2x64", DataType::kBFloat16, Precision::kHalf, 2, 64, 2, 0, CorrelateForm::kPatches},
+    {"correlate_bf16_patches_4x64", DataType::kBFloat16, Precision::kHalf, 4, 64, 2, 0, CorrelateForm::kPatches},
+    {"correlate_f16_patches_2x128", DataType::kFloat16, Precision::kHalf, 2, 128, 2, 0, CorrelateForm::kPatches},
+    {"correlate_f16_patches_2x64", DataType::kFloat16, Precision::kHalf, 2, 64, 2, 0, CorrelateForm::kPatches},
+    {"correlate_f16_patches_4x64", DataType::kFloat16, Precision::kHalf, 4, 64, 2, 0, CorrelateForm::kPatches},
+    {"correlate_tf32_pixels_2x128", DataType::kFloat32, Precision::kTf32, 2, 128, 2, 0, CorrelateForm::kPixels},
+    {"correlate_tf32_pixels_3x96", DataType::kFloat32, Precision::kTf32, 3, 96, 2, 0, CorrelateForm::kPixels},
+    {"correlate_tf32_pixels_4x64", DataType::kFloat32, Precision::kTf32, 4, 64, 2, 0, CorrelateForm::kPixels},
+    {"correlate_tf32_pixels_5x64", DataType::kFloat32, Precision::kTf32, 5, 64, 2, 0, CorrelateForm::kPixels},
+    {"correlate_tf32_pixels_3x64x3", DataType::kFloat32, Precision::kTf32, 3, 64, 3, 0, CorrelateForm::kPixels},
+    {"correlate_bf16_pixels_2x128", DataType::kBFloat16, Precision::kHalf, 2, 128, 2, 0, CorrelateForm::kPixels},
+    {"correlate_bf16_pixels_3x128", DataType::kBFloat16, Precision::kHalf, 3, 128, 2, 0, CorrelateForm::kPixels},
+    {"correlate_bf16_pixels_4x64", DataType::kBFloat16, Precision::kHalf, 4, 64, 2, 0, CorrelateForm::kPixels},
+    {"correlate_bf16_pixels_5x64", DataType::kBFloat16, Precision::kHalf, 5, 64, 2, 0, CorrelateForm::kPixels},
+    {"correlate_bf16_pixels_3x64x3", DataType::kBFloat16, Precision::kHalf, 3, 64, 3, 0, CorrelateForm::kPixels},
+    {"correlate_f16_pixels_2x128", DataType::kFloat16, Precision::kHalf, 2, 128, 2, 0, CorrelateForm::kPixels},
+    {"correlate_f16_pixels_3x128", DataType::kFloat16, Precision::kHalf, 3, 128, 2, 0, CorrelateForm::kPixels},
+    {"correlate_f16_pixels_4x64", DataType::kFloat16, Precision::kHalf, 4, 64, 2, 0, CorrelateForm::kPixels},
+    {"correlate_f16_pixels_5x64", DataType::kFloat16, Precision::kHalf, 5, 64, 2, 0, CorrelateForm::kPixels},
+    {"correlate_f16_pixels_3x64x3", DataType::kFloat16, Precision::kHalf, 3, 64, 3, 0, CorrelateForm::kPixels},
 };
-
 inline constexpr int32_t kNumCorrelateInstances = count_of(kCorrelateInstances);
 
 }  // namespace convt
 
 namespace convt::correlate_sm90a {
 
-CONVT_CORRELATE_INSTANCES(CONVT_DECLARE_KERNEL)
+// The kernel of a row of kCorrelateInstances: of form kPixels, or of another form.
+const void* pixels_kernel_of(int32_t instance);
+const void* rows_kernel_of(int32_t instance);
 
 }  // namespace convt::correlate_sm90a

@@ -8,12 +8,8 @@
 #include "launch/families.h"
 #include "launch/operands.h"
 #include "plan/cost.h"
-#include "plan/kernel_table.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(correlate_sm90a, CONVT_CORRELATE_INSTANCES)
-
 namespace {
 
 // Boxes [row][channel][column] of rows, or [row][column][channel] of pixels.
@@ -126,6 +122,8 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
   char* bias_slabs = pointers.grad_bias == nullptr ? nullptr : slabs + slab_bytes(problem, layout.chunks);
   // The gradient of the bias is of numbers that are not rounded: warps round them.
   const bool rounded = problem.dtype == DataType::kFloat32 && bias_slabs == nullptr;
+  const void* kernel = instance.form == CorrelateForm::kPixels ? correlate_sm90a::pixels_kernel_of(tile.instance)
+                                                               : correlate_sm90a::rows_kernel_of(tile.instance);
   for (int64_t first = 0; first < problem.batch; first += tile.images) {
     ConvTProblem part = problem;
     part.batch = std::min<int64_t>(tile.images, problem.batch - first);
@@ -142,7 +140,7 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
     params.adds = first > 0;
     Grid grid = grid_of(plan);
     grid.blocks = params.layout.num_blocks;
-    launch_kernel(correlate_sm90a::kKernels[tile.instance](), grid, stream, params);
+    launch_kernel(kernel, grid, stream, params);
   }
   // In the order of the slabs.
   const int64_t* to = problem.w_stride;

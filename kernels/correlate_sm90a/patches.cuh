@@ -7,10 +7,8 @@
 // slabs are added.
 #pragma once
 
-#include "correlate_sm90a/instances.h"
 #include "correlate_sm90a/registers.cuh"
 #include "element/registers.cuh"
-#include "plan/kernel_table.h"
 #include "ptx/shared.cuh"
 #include "ptx/tensor_copy.cuh"
 
@@ -136,8 +134,3 @@ struct OfPatches : Weights<kTaps, kColumns, kConsumers> {
 };
 
 }  // namespace convt::correlate_sm90a
-
-#define CONVT_CORRELATE_PATCHES_INSTANCE(symbol, dtype, precision, taps, columns, consumers, ...) \
-  CONVT_DEFINE_KERNEL(                                                                            \
-      correlate_sm90a, symbol,                                                                    \
-      hopper::convolve<OfPatches<element::ElementOf<DataType::dtype>::type, taps, columns, consumers>>)

@@ -7,11 +7,9 @@
 #pragma once
 
 #include "correlate_sm90a/bias.cuh"
-#include "correlate_sm90a/instances.h"
 #include "correlate_sm90a/pixel_boxes.cuh"
 #include "correlate_sm90a/weights.cuh"
 #include "element/registers.cuh"
-#include "plan/kernel_table.h"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/shared.cuh"
 
@@ -111,7 +109,3 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
 };
 
 }  // namespace convt::correlate_sm90a
-
-#define CONVT_CORRELATE_PIXELS_INSTANCE(symbol, dtype, precision, taps, columns, consumers, ...) \
-  CONVT_DEFINE_KERNEL(correlate_sm90a, symbol,                                                   \
-                      hopper::convolve<OfPixels<element::ElementOf<DataType::dtype>::type, taps, columns, consumers>>)

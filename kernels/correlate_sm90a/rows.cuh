@@ -6,10 +6,8 @@
 // says what lies where. Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
-#include "correlate_sm90a/instances.h"
 #include "correlate_sm90a/registers.cuh"
 #include "correlate_sm90a/taps.cuh"
-#include "plan/kernel_table.h"
 #include "ptx/tensor_copy.cuh"
 
 namespace convt::correlate_sm90a {
@@ -147,8 +145,3 @@ struct OfRows : Weights<kTaps, kColumns, kConsumers> {
 };
 
 }  // namespace convt::correlate_sm90a
-
-#define CONVT_CORRELATE_ROWS_INSTANCE(symbol, dtype, precision, taps, columns, consumers, stride, form)            \
-  CONVT_DEFINE_KERNEL(correlate_sm90a, symbol,                                                                     \
-                      hopper::convolve<OfRows<element::ElementOf<DataType::dtype>::type, taps, columns, consumers, \
-                                              stride, CorrelateForm::form == CorrelateForm::kBoxes>>)

@@ -5,10 +5,8 @@
 // Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
-#include "correlate_sm90a/instances.h"
 #include "correlate_sm90a/pixel_boxes.cuh"
 #include "correlate_sm90a/registers.cuh"
-#include "plan/kernel_table.h"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/operand_layout.cuh"
 #include "ptx/shared.cuh"
@@ -186,6 +184,3 @@ struct OfTransposedPixels : Weights<kTaps, kColumns, kConsumers> {
 };
 
 }  // namespace convt::correlate_sm90a
-
-#define CONVT_CORRELATE_TRANSPOSED_INSTANCE(symbol, dtype, precision, taps, columns, consumers, ...) \
-  CONVT_DEFINE_KERNEL(correlate_sm90a, symbol, hopper::convolve<OfTransposedPixels<taps, columns, consumers>>)

@@ -9,13 +9,8 @@
 #include "depthwise/layout.h"
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "plan/kernel_table.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(depthwise, CONVT_THIN_DEPTHWISE_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(depthwise, kChannelsLastKernels, CONVT_THIN_CHANNELS_LAST_INSTANCES)
-
 namespace {
 
 void add_slabs(const ConvTProblem& problem, int64_t num_slabs, const Pointers& pointers, cudaStream_t stream) {
@@ -42,7 +37,7 @@ void launch_thin_depthwise(const ConvTProblem& problem, const Plan& plan, const 
   const int32_t columns = depthwise_columns(problem.dtype, problem.direction);
   params.x_vectors = has_vectors(pointers.x, problem.x_stride, 3, columns / instance.stride, problem.dtype);
   params.y_vectors = has_vectors(pointers.y, problem.y_stride, 3, columns, problem.dtype);
-  launch_kernel(depthwise::kKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(depthwise::kernel_of(tile.instance), grid_of(plan), stream, params);
   if (of_weight) add_slabs(problem, problem.batch * params.chunks * params.strips, pointers, stream);
 }
 
@@ -61,7 +56,7 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
     launched.shared_bytes = params.shared_bytes;
     launched.num_blocks = params.num_blocks;
   }
-  const void* kernel = depthwise::kChannelsLastKernels[tile.instance]();
+  const void* kernel = depthwise::channels_last_kernel_of(tile.instance);
   if (problem.direction == Direction::kGradWeight) {
     params.source = pointers.y;
     params.pixels = pointers.x;

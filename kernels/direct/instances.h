@@ -15,30 +15,24 @@ struct ThinDirectInstance {
   Direction direction;
 };
 
-// X(symbol, dtype, direction)
-#define CONVT_THIN_DIRECT_INSTANCES(X)             \
-  X(ieee_f32_direct, kFloat32, kForward)           \
-  X(ieee_f16_direct, kFloat16, kForward)           \
-  X(ieee_bf16_direct, kBFloat16, kForward)         \
-  X(grad_input_f32_direct, kFloat32, kGradInput)   \
-  X(grad_input_f16_direct, kFloat16, kGradInput)   \
-  X(grad_input_bf16_direct, kBFloat16, kGradInput) \
-  X(grad_weight_f32_direct, kFloat32, kGradWeight) \
-  X(grad_weight_f16_direct, kFloat16, kGradWeight) \
-  X(grad_weight_bf16_direct, kBFloat16, kGradWeight)
-
 inline constexpr ThinDirectInstance kThinDirectInstances[] = {
-#define CONVT_ROW(symbol, dtype, direction) {"thin_" #symbol, DataType::dtype, Direction::direction},
-    CONVT_THIN_DIRECT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {"thin_ieee_f32_direct", DataType::kFloat32, Direction::kForward},
+    {"thin_ieee_f16_direct", DataType::kFloat16, Direction::kForward},
+    {"thin_ieee_bf16_direct", DataType::kBFloat16, Direction::kForward},
+    {"thin_grad_input_f32_direct", DataType::kFloat32, Direction::kGradInput},
+    {"thin_grad_input_f16_direct", DataType::kFloat16, Direction::kGradInput},
+    {"thin_grad_input_bf16_direct", DataType::kBFloat16, Direction::kGradInput},
+    {"thin_grad_weight_f32_direct", DataType::kFloat32, Direction::kGradWeight},
+    {"thin_grad_weight_f16_direct", DataType::kFloat16, Direction::kGradWeight},
+    {"thin_grad_weight_bf16_direct", DataType::kBFloat16, Direction::kGradWeight},
 };
-
 inline constexpr int32_t kNumThinDirectInstances = count_of(kThinDirectInstances);
 
 }  // namespace convt
 
 namespace convt::direct {
 
-CONVT_THIN_DIRECT_INSTANCES(CONVT_DECLARE_KERNEL)
+// The kernel of a row of kThinDirectInstances.
+const void* kernel_of(int32_t instance);
 
 }  // namespace convt::direct

@@ -1,16 +1,13 @@
 #include "direct/instances.h"
 #include "direct/layout.h"
 #include "launch/families.h"
-#include "plan/kernel_table.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(direct, CONVT_THIN_DIRECT_INSTANCES)
 
 void launch_thin_direct(const ConvTProblem& problem, const Plan& plan, const ThinDirectTile& tile,
                         const Pointers& pointers, cudaStream_t stream) {
   instance_of(kThinDirectInstances, tile.instance, problem, plan);
-  const void* kernel = direct::kKernels[tile.instance]();
+  const void* kernel = direct::kernel_of(tile.instance);
   if (problem.direction == Direction::kGradWeight) {
     direct::DirectWeightParams params{};
     check_layout(make_thin_direct_weight_layout(problem, &params), params, plan);

@@ -20,34 +20,37 @@ struct FlatInstance {
   int32_t accumulators;  // of a warpgroup for each channel: positions times W phases
 };
 
-// X(symbol, dtype, precision, phases, consumers, accumulators)
-#define CONVT_FLAT_SHAPES(X, type, dtype, precision) \
-  X(type##_1x2, dtype, precision, 1, 2, 256)         \
-  X(type##_1xhalf, dtype, precision, 1, 1, 128)      \
-  X(type##_2x1, dtype, precision, 2, 1, 256)         \
-  X(type##_2x2, dtype, precision, 2, 2, 256)         \
-  X(type##_2xhalf, dtype, precision, 2, 1, 128)      \
-  X(type##_4x2, dtype, precision, 4, 2, 256)         \
-  X(type##_4xhalf, dtype, precision, 4, 1, 128)
-#define CONVT_FLAT_INSTANCES(X)                \
-  CONVT_FLAT_SHAPES(X, tf32, kFloat32, kTf32)  \
-  CONVT_FLAT_SHAPES(X, bf16, kBFloat16, kHalf) \
-  CONVT_FLAT_SHAPES(X, f16, kFloat16, kHalf)
-
 inline constexpr FlatInstance kFlatInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, phases, consumers, accumulators) \
-  {"flat_" #symbol, DataType::dtype, Precision::precision, phases, consumers, accumulators},
-    CONVT_FLAT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {"flat_tf32_1x2", DataType::kFloat32, Precision::kTf32, 1, 2, 256},
+    {"flat_tf32_1xhalf", DataType::kFloat32, Precision::kTf32, 1, 1, 128},
+    {"flat_tf32_2x1", DataType::kFloat32, Precision::kTf32, 2, 1, 256},
+    {"flat_tf32_2x2", DataType::kFloat32, Precision::kTf32, 2, 2, 256},
+    {"flat_tf32_2xhalf", DataType::kFloat32, Precision::kTf32, 2, 1, 128},
+    {"flat_tf32_4x2", DataType::kFloat32, Precision::kTf32, 4, 2, 256},
+    {"flat_tf32_4xhalf", DataType::kFloat32, Precision::kTf32, 4, 1, 128},
+    {"flat_bf16_1x2", DataType::kBFloat16, Precision::kHalf, 1, 2, 256},
+    {"flat_bf16_1xhalf", DataType::kBFloat16, Precision::kHalf, 1, 1, 128},
+    {"flat_bf16_2x1", DataType::kBFloat16, Precision::kHalf, 2, 1, 256},
+    {"flat_bf16_2x2", DataType::kBFloat16, Precision::kHalf, 2, 2, 256},
+    {"flat_bf16_2xhalf", DataType::kBFloat16, Precision::kHalf, 2, 1, 128},
+    {"flat_bf16_4x2", DataType::kBFloat16, Precision::kHalf, 4, 2, 256},
+    {"flat_bf16_4xhalf", DataType::kBFloat16, Precision::kHalf, 4, 1, 128},
+    {"flat_f16_1x2", DataType::kFloat16, Precision::kHalf, 1, 2, 256},
+    {"flat_f16_1xhalf", DataType::kFloat16, Precision::kHalf, 1, 1, 128},
+    {"flat_f16_2x1", DataType::kFloat16, Precision::kHalf, 2, 1, 256},
+    {"flat_f16_2x2", DataType::kFloat16, Precision::kHalf, 2, 2, 256},
+    {"flat_f16_2xhalf", DataType::kFloat16, Precision::kHalf, 2, 1, 128},
+    {"flat_f16_4x2", DataType::kFloat16, Precision::kHalf, 4, 2, 256},
+    {"flat_f16_4xhalf", DataType::kFloat16, Precision::kHalf, 4, 1, 128},
 };
-
 inline constexpr int32_t kNumFlatInstances = count_of(kFlatInstances);
 
 }  // namespace convt
 
 namespace convt::flat_sm90a {
 
-CONVT_FLAT_INSTANCES(CONVT_DECLARE_KERNEL)
+// The kernel of a row of kFlatInstances.
+const void* kernel_of(int32_t instance);
 
 // Packs both operands.
 const void* pack_operands(DataType dtype);

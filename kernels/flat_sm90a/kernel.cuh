@@ -3,10 +3,9 @@
 #pragma once
 
 #include "flat_sm90a/epilogue.cuh"
-#include "flat_sm90a/instances.h"
 #include "flat_sm90a/mainloop.cuh"
 #include "flat_sm90a/packed_taps.cuh"
-#include "hopper/instance.cuh"
+#include "hopper/kernel.cuh"
 #include "hopper/slots.cuh"
 
 namespace convt::flat_sm90a {
@@ -116,7 +115,3 @@ struct Convolution : hopper::Slots<Params> {
 };
 
 }  // namespace convt::flat_sm90a
-
-#define CONVT_FLAT_INSTANCE(symbol, dtype, precision, phases, consumers, accumulators) \
-  CONVT_DEFINE_CONVOLUTION(flat_sm90a, symbol, dtype, precision, kFlatChannels,        \
-                           Shape<Traits, phases, consumers, accumulators>)

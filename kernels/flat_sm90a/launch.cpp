@@ -7,13 +7,9 @@
 #include "flat_sm90a/params.h"
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "plan/kernel_table.h"
 #include "plan/tap_program.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(flat_sm90a, CONVT_FLAT_INSTANCES)
-
 namespace {
 
 // What the three kernels share.
@@ -127,7 +123,7 @@ void launch_flat(const ConvTProblem& problem, const Plan& plan, const FlatTile& 
   }
   layout.gemm = make_gemm_shape(problem);
   layout.grid = make_flat_grid(problem, layout.geometry, tile);
-  const void* const kernel = flat_sm90a::kKernels[tile.instance]();
+  const void* const kernel = flat_sm90a::kernel_of(tile.instance);
   const bool forward = problem.direction == Direction::kForward;
 
   int64_t source_blocks = 0;

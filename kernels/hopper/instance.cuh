@@ -1,4 +1,4 @@
-// What the files of instances/ consist of: the kernels of the rows of a list.
+// For engines whose instances.h is a macro list: defines the function of a row.
 #pragma once
 
 #include "hopper/kernel.cuh"

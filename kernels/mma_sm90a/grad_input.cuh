@@ -291,9 +291,3 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
 }
 
 }  // namespace convt::mma_sm90a
-
-// What instances/ expands CONVT_MMA_GRAD_INPUT_INSTANCES with.
-#define CONVT_MMA_GRAD_INPUT_INSTANCE(symbol, dtype, precision, row_tiles, position_tiles, vectors) \
-  CONVT_DEFINE_KERNEL(                                                                              \
-      mma_sm90a, symbol,                                                                            \
-      grad_input<Traits<DataType::dtype, row_tiles, position_tiles, is_split(Precision::precision)>, vectors>)

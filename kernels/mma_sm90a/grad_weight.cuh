@@ -144,9 +144,3 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
 }
 
 }  // namespace convt::mma_sm90a
-
-// What instances/ expands CONVT_MMA_GRAD_WEIGHT_INSTANCES with.
-#define CONVT_MMA_GRAD_WEIGHT_INSTANCE(symbol, dtype, precision, row_tiles, column_tiles, operands) \
-  CONVT_DEFINE_KERNEL(                                                                              \
-      mma_sm90a, symbol,                                                                            \
-      grad_weight<GradWeightTraits<DataType::dtype, row_tiles, column_tiles, WeightOperands::operands>>)

@@ -18,18 +18,6 @@ struct MmaInstance {
   int32_t position_tiles;
 };
 
-// X(symbol, dtype, precision, column_tiles, position_tiles)
-#define CONVT_MMA_INSTANCES(X)         \
-  X(tf32_16x64, kFloat32, kTf32, 1, 8) \
-  X(f16_16x64, kFloat16, kHalf, 1, 8)  \
-  X(bf16_16x64, kBFloat16, kHalf, 1, 8)
-
-// Of tiles of whole rows.
-#define CONVT_MMA_ROWS_INSTANCES(X)         \
-  X(tf32_rows_48x32, kFloat32, kTf32, 3, 4) \
-  X(f16_rows_48x32, kFloat16, kHalf, 3, 4)  \
-  X(bf16_rows_48x32, kBFloat16, kHalf, 3, 4)
-
 // Of the gradient of the input: `row_tiles` x 16 channels times `position_tiles` x 8 positions. `vectors`: what a lane
 // reads of a step of K are 8 neighbouring bytes of both operands, and weights come with every stage.
 struct MmaGradInputInstance {
@@ -43,24 +31,6 @@ struct MmaGradInputInstance {
 
 // Operands are sums of two TF32 numbers.
 constexpr bool is_split(Precision precision) { return precision == Precision::kTf32x3; }
-
-// X(symbol, dtype, precision, row_tiles, position_tiles, vectors)
-#define CONVT_MMA_GRAD_INPUT_SHAPES(X, type, dtype, precision) \
-  X(type##_grad_input_16x64, dtype, precision, 1, 8, false)    \
-  X(type##_grad_input_32x32, dtype, precision, 2, 4, false)    \
-  X(type##_grad_input_64x16, dtype, precision, 4, 2, false)    \
-  X(type##_grad_input_64x32, dtype, precision, 4, 4, false)    \
-  X(type##_grad_input_vectors_32x32, dtype, precision, 2, 4, true)
-#define CONVT_MMA_GRAD_INPUT_TF32X3(X)                       \
-  X(tf32x3_grad_input_16x64, kFloat32, kTf32x3, 1, 8, false) \
-  X(tf32x3_grad_input_32x32, kFloat32, kTf32x3, 2, 4, false) \
-  X(tf32x3_grad_input_64x16, kFloat32, kTf32x3, 4, 2, false) \
-  X(tf32x3_grad_input_vectors_32x32, kFloat32, kTf32x3, 2, 4, true)
-#define CONVT_MMA_GRAD_INPUT_INSTANCES(X)                \
-  CONVT_MMA_GRAD_INPUT_SHAPES(X, tf32, kFloat32, kTf32)  \
-  CONVT_MMA_GRAD_INPUT_SHAPES(X, f16, kFloat16, kHalf)   \
-  CONVT_MMA_GRAD_INPUT_SHAPES(X, bf16, kBFloat16, kHalf) \
-  CONVT_MMA_GRAD_INPUT_TF32X3(X)
 
 // What are neighbours in the operands' memory and in a stage of the gradient of the weight, and how a warp reads them:
 // columns or channels, element by element; channels, by ldmatrix (16 bits).
@@ -76,40 +46,79 @@ struct MmaGradWeightInstance {
   WeightOperands operands;
 };
 
-// X(symbol, dtype, precision, row_tiles, column_tiles, operands)
-#define CONVT_MMA_GRAD_WEIGHT_SHAPES(X, type, dtype, precision)       \
-  X(type##_grad_weight_32x8, dtype, precision, 2, 1, kColumns)        \
-  X(type##_grad_weight_16x16, dtype, precision, 1, 2, kColumns)       \
-  X(type##_grad_weight_16x32, dtype, precision, 1, 4, kColumns)       \
-  X(type##_grad_weight_48x16, dtype, precision, 3, 2, kColumns)       \
-  X(type##_grad_weight_32x24, dtype, precision, 2, 3, kColumns)       \
-  X(type##_grad_weight_48x24, dtype, precision, 3, 3, kColumns)       \
-  X(type##_grad_weight_48x32, dtype, precision, 3, 4, kColumns)       \
-  X(type##_grad_weight_pixels_32x8, dtype, precision, 2, 1, kPixels)  \
-  X(type##_grad_weight_pixels_48x16, dtype, precision, 3, 2, kPixels) \
-  X(type##_grad_weight_pixels_48x24, dtype, precision, 3, 3, kPixels) \
-  X(type##_grad_weight_pixels_48x32, dtype, precision, 3, 4, kPixels)
-#define CONVT_MMA_GRAD_WEIGHT_MATRICES(X, type, dtype)                \
-  X(type##_grad_weight_matrices_80x8, dtype, kHalf, 5, 1, kMatrices)  \
-  X(type##_grad_weight_matrices_64x16, dtype, kHalf, 4, 2, kMatrices) \
-  X(type##_grad_weight_matrices_64x32, dtype, kHalf, 4, 4, kMatrices)
-#define CONVT_MMA_GRAD_WEIGHT_INSTANCES(X)                \
-  CONVT_MMA_GRAD_WEIGHT_SHAPES(X, tf32, kFloat32, kTf32)  \
-  CONVT_MMA_GRAD_WEIGHT_SHAPES(X, f16, kFloat16, kHalf)   \
-  CONVT_MMA_GRAD_WEIGHT_MATRICES(X, f16, kFloat16)        \
-  CONVT_MMA_GRAD_WEIGHT_SHAPES(X, bf16, kBFloat16, kHalf) \
-  CONVT_MMA_GRAD_WEIGHT_MATRICES(X, bf16, kBFloat16)
-
-#define CONVT_ROW(symbol, dtype, precision, ...) {"mma_" #symbol, DataType::dtype, Precision::precision, __VA_ARGS__},
-inline constexpr MmaInstance kMmaInstances[] = {CONVT_MMA_INSTANCES(CONVT_ROW)};
-inline constexpr MmaInstance kMmaRowsInstances[] = {CONVT_MMA_ROWS_INSTANCES(CONVT_ROW)};
-inline constexpr MmaGradInputInstance kMmaGradInputInstances[] = {CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_ROW)};
-#undef CONVT_ROW
-#define CONVT_ROW(symbol, dtype, precision, row_tiles, column_tiles, operands) \
-  {"mma_" #symbol, DataType::dtype, Precision::precision, row_tiles, column_tiles, WeightOperands::operands},
-inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_ROW)};
-#undef CONVT_ROW
-
+inline constexpr MmaInstance kMmaInstances[] = {
+    {"mma_tf32_16x64", DataType::kFloat32, Precision::kTf32, 1, 8},
+    {"mma_f16_16x64", DataType::kFloat16, Precision::kHalf, 1, 8},
+    {"mma_bf16_16x64", DataType::kBFloat16, Precision::kHalf, 1, 8},
+};
+// Of tiles of whole rows.
+inline constexpr MmaInstance kMmaRowsInstances[] = {
+    {"mma_tf32_rows_48x32", DataType::kFloat32, Precision::kTf32, 3, 4},
+    {"mma_f16_rows_48x32", DataType::kFloat16, Precision::kHalf, 3, 4},
+    {"mma_bf16_rows_48x32", DataType::kBFloat16, Precision::kHalf, 3, 4},
+};
+inline constexpr MmaGradInputInstance kMmaGradInputInstances[] = {
+    {"mma_tf32_grad_input_16x64", DataType::kFloat32, Precision::kTf32, 1, 8, false},
+    {"mma_tf32_grad_input_32x32", DataType::kFloat32, Precision::kTf32, 2, 4, false},
+    {"mma_tf32_grad_input_64x16", DataType::kFloat32, Precision::kTf32, 4, 2, false},
+    {"mma_tf32_grad_input_64x32", DataType::kFloat32, Precision::kTf32, 4, 4, false},
+    {"mma_tf32_grad_input_vectors_32x32", DataType::kFloat32, Precision::kTf32, 2, 4, true},
+    {"mma_f16_grad_input_16x64", DataType::kFloat16, Precision::kHalf, 1, 8, false},
+    {"mma_f16_grad_input_32x32", DataType::kFloat16, Precision::kHalf, 2, 4, false},
+    {"mma_f16_grad_input_64x16", DataType::kFloat16, Precision::kHalf, 4, 2, false},
+    {"mma_f16_grad_input_64x32", DataType::kFloat16, Precision::kHalf, 4, 4, false},
+    {"mma_f16_grad_input_vectors_32x32", DataType::kFloat16, Precision::kHalf, 2, 4, true},
+    {"mma_bf16_grad_input_16x64", DataType::kBFloat16, Precision::kHalf, 1, 8, false},
+    {"mma_bf16_grad_input_32x32", DataType::kBFloat16, Precision::kHalf, 2, 4, false},
+    {"mma_bf16_grad_input_64x16", DataType::kBFloat16, Precision::kHalf, 4, 2, false},
+    {"mma_bf16_grad_input_64x32", DataType::kBFloat16, Precision::kHalf, 4, 4, false},
+    {"mma_bf16_grad_input_vectors_32x32", DataType::kBFloat16, Precision::kHalf, 2, 4, true},
+    {"mma_tf32x3_grad_input_16x64", DataType::kFloat32, Precision::kTf32x3, 1, 8, false},
+    {"mma_tf32x3_grad_input_32x32", DataType::kFloat32, Precision::kTf32x3, 2, 4, false},
+    {"mma_tf32x3_grad_input_64x16", DataType::kFloat32, Precision::kTf32x3, 4, 2, false},
+    {"mma_tf32x3_grad_input_vectors_32x32", DataType::kFloat32, Precision::kTf32x3, 2, 4, true},
+};
+inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
+    {"mma_tf32_grad_weight_32x8", DataType::kFloat32, Precision::kTf32, 2, 1, WeightOperands::kColumns},
+    {"mma_tf32_grad_weight_16x16", DataType::kFloat32, Precision::kTf32, 1, 2, WeightOperands::kColumns},
+    {"mma_tf32_grad_weight_16x32", DataType::kFloat32, Precision::kTf32, 1, 4, WeightOperands::kColumns},
+    {"mma_tf32_grad_weight_48x16", DataType::kFloat32, Precision::kTf32, 3, 2, WeightOperands::kColumns},
+    {"mma_tf32_grad_weight_32x24", DataType::kFloat32, Precision::kTf32, 2, 3, WeightOperands::kColumns},
+    {"mma_tf32_grad_weight_48x24", DataType::kFloat32, Precision::kTf32, 3, 3, WeightOperands::kColumns},
+    {"mma_tf32_grad_weight_48x32", DataType::kFloat32, Precision::kTf32, 3, 4, WeightOperands::kColumns},
+    {"mma_tf32_grad_weight_pixels_32x8", DataType::kFloat32, Precision::kTf32, 2, 1, WeightOperands::kPixels},
+    {"mma_tf32_grad_weight_pixels_48x16", DataType::kFloat32, Precision::kTf32, 3, 2, WeightOperands::kPixels},
+    {"mma_tf32_grad_weight_pixels_48x24", DataType::kFloat32, Precision::kTf32, 3, 3, WeightOperands::kPixels},
+    {"mma_tf32_grad_weight_pixels_48x32", DataType::kFloat32, Precision::kTf32, 3, 4, WeightOperands::kPixels},
+    {"mma_f16_grad_weight_32x8", DataType::kFloat16, Precision::kHalf, 2, 1, WeightOperands::kColumns},
+    {"mma_f16_grad_weight_16x16", DataType::kFloat16, Precision::kHalf, 1, 2, WeightOperands::kColumns},
+    {"mma_f16_grad_weight_16x32", DataType::kFloat16, Precision::kHalf, 1, 4, WeightOperands::kColumns},
+    {"mma_f16_grad_weight_48x16", DataType::kFloat16, Precision::kHalf, 3, 2, WeightOperands::kColumns},
+    {"mma_f16_grad_weight_32x24", DataType::kFloat16, Precision::kHalf, 2, 3, WeightOperands::kColumns},
+    {"mma_f16_grad_weight_48x24", DataType::kFloat16, Precision::kHalf, 3, 3, WeightOperands::kColumns},
+    {"mma_f16_grad_weight_48x32", DataType::kFloat16, Precision::kHalf, 3, 4, WeightOperands::kColumns},
+    {"mma_f16_grad_weight_pixels_32x8", DataType::kFloat16, Precision::kHalf, 2, 1, WeightOperands::kPixels},
+    {"mma_f16_grad_weight_pixels_48x16", DataType::kFloat16, Precision::kHalf, 3, 2, WeightOperands::kPixels},
+    {"mma_f16_grad_weight_pixels_48x24", DataType::kFloat16, Precision::kHalf, 3, 3, WeightOperands::kPixels},
+    {"mma_f16_grad_weight_pixels_48x32", DataType::kFloat16, Precision::kHalf, 3, 4, WeightOperands::kPixels},
+    {"mma_f16_grad_weight_matrices_80x8", DataType::kFloat16, Precision::kHalf, 5, 1, WeightOperands::kMatrices},
+    {"mma_f16_grad_weight_matrices_64x16", DataType::kFloat16, Precision::kHalf, 4, 2, WeightOperands::kMatrices},
+    {"mma_f16_grad_weight_matrices_64x32", DataType::kFloat16, Precision::kHalf, 4, 4, WeightOperands::kMatrices},
+    {"mma_bf16_grad_weight_32x8", DataType::kBFloat16, Precision::kHalf, 2, 1, WeightOperands::kColumns},
+    {"mma_bf16_grad_weight_16x16", DataType::kBFloat16, Precision::kHalf, 1, 2, WeightOperands::kColumns},
+    {"mma_bf16_grad_weight_16x32", DataType::kBFloat16, Precision::kHalf, 1, 4, WeightOperands::kColumns},
+    {"mma_bf16_grad_weight_48x16", DataType::kBFloat16, Precision::kHalf, 3, 2, WeightOperands::kColumns},
+    {"mma_bf16_grad_weight_32x24", DataType::kBFloat16, Precision::kHalf, 2, 3, WeightOperands::kColumns},
+    {"mma_bf16_grad_weight_48x24", DataType::kBFloat16, Precision::kHalf, 3, 3, WeightOperands::kColumns},
+    {"mma_bf16_grad_weight_48x32", DataType::kBFloat16, Precision::kHalf, 3, 4, WeightOperands::kColumns},
+    {"mma_bf16_grad_weight_pixels_32x8", DataType::kBFloat16, Precision::kHalf, 2, 1, WeightOperands::kPixels},
+    {"mma_bf16_grad_weight_pixels_48x16", DataType::kBFloat16, Precision::kHalf, 3, 2, WeightOperands::kPixels},
+    {"mma_bf16_grad_weight_pixels_48x24", DataType::kBFloat16, Precision::kHalf, 3, 3, WeightOperands::kPixels},
+    {"mma_bf16_grad_weight_pixels_48x32", DataType::kBFloat16, Precision::kHalf, 3, 4, WeightOperands::kPixels},
+    {"mma_bf16_grad_weight_matrices_80x8", DataType::kBFloat16, Precision::kHalf, 5, 1, WeightOperands::kMatrices},
+    {"mma_bf16_grad_weight_matrices_64x16", DataType::kBFloat16, Precision::kHalf, 4, 2, WeightOperands::kMatrices},
+    {"mma_bf16_grad_weight_matrices_64x32", DataType::kBFloat16, Precision::kHalf, 4, 4, WeightOperands::kMatrices},
+};
 inline constexpr int32_t kNumMmaInstances = count_of(kMmaInstances);
 inline constexpr int32_t kNumMmaRowsInstances = count_of(kMmaRowsInstances);
 inline constexpr int32_t kNumMmaGradInputInstances = count_of(kMmaGradInputInstances);
@@ -119,9 +128,10 @@ inline constexpr int32_t kNumMmaGradWeightInstances = count_of(kMmaGradWeightIns
 
 namespace convt::mma_sm90a {
 
-CONVT_MMA_INSTANCES(CONVT_DECLARE_KERNEL)
-CONVT_MMA_ROWS_INSTANCES(CONVT_DECLARE_KERNEL)
-CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_DECLARE_KERNEL)
-CONVT_MMA_GRAD_WEIGHT_INSTANCES(CONVT_DECLARE_KERNEL)
+// The kernel of a row of kMmaInstances, and of the other lists.
+const void* kernel_of(int32_t instance);
+const void* rows_kernel_of(int32_t instance);
+const void* grad_input_kernel_of(int32_t instance);
+const void* grad_weight_kernel_of(int32_t instance);
 
 }  // namespace convt::mma_sm90a

@@ -189,7 +189,3 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
 }
 
 }  // namespace convt::mma_sm90a
-
-// What instances/ expands CONVT_MMA_INSTANCES with.
-#define CONVT_MMA_INSTANCE(symbol, dtype, precision, column_tiles, position_tiles) \
-  CONVT_DEFINE_KERNEL(mma_sm90a, symbol, forward<Traits<DataType::dtype, column_tiles, position_tiles>>)

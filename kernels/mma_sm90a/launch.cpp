@@ -8,16 +8,9 @@
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/instances.h"
 #include "mma_sm90a/layout.h"
-#include "plan/kernel_table.h"
 #include "thin/weight_params.h"
 
 namespace convt {
-
-CONVT_NAMED_KERNEL_TABLE(mma_sm90a, kForward, CONVT_MMA_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(mma_sm90a, kRows, CONVT_MMA_ROWS_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(mma_sm90a, kGradInput, CONVT_MMA_GRAD_INPUT_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(mma_sm90a, kGradWeight, CONVT_MMA_GRAD_WEIGHT_INSTANCES)
-
 namespace {
 
 void check_result(const void* result) {
@@ -61,7 +54,7 @@ void launch_mma(const ConvTProblem& problem, const Plan& plan, const MmaTile& ti
   // The source may begin anywhere. Where it does not begin on a vector, its columns are copied one by one into the same
   // places.
   if (!is_aligned(params.source, 16)) copy_elements(&params);
-  launch_kernel(mma_sm90a::kForward[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(mma_sm90a::kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
 void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const MmaRowsTile& tile, const Pointers& pointers,
@@ -72,7 +65,7 @@ void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const MmaRow
   set_tensors(pointers, &params);
   // The source may begin anywhere. Where it does not begin on a vector, its columns are loaded one by one.
   if (!is_aligned(params.source, 4 * element_bytes(problem.dtype))) params.vector = 1;
-  launch_kernel(mma_sm90a::kRows[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(mma_sm90a::rows_kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
 void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const MmaGradInputTile& tile,
@@ -96,7 +89,7 @@ void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const 
                              problem.w_stride[0] * bytes % 16 == 0 && params.chunk_co * taps * bytes % 16 == 0);
   params.result = pointers.x;
   check_result(params.result);
-  launch_kernel(mma_sm90a::kGradInput[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(mma_sm90a::grad_input_kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
 void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const MmaGradWeightTile& tile,
@@ -115,7 +108,7 @@ void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const
     params.gy_copies = pixel_copies(pointers.y, problem.y_stride, params.group_co, params.block_co, problem.dtype);
     params.by_block_kw = Divisor::of(layout.columns_apart ? layout.block_kw : 1);
   }
-  launch_kernel(mma_sm90a::kGradWeight[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(mma_sm90a::grad_weight_kernel_of(tile.instance), grid_of(plan), stream, params);
   const int64_t size[4] = {params.group_co, problem.h.kernel, problem.w.kernel, problem.c_in};
   const int64_t stride[4] = {problem.w_stride[1], problem.w_stride[2], problem.w_stride[3], problem.w_stride[0]};
   launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, stride, pointers.w, stream);

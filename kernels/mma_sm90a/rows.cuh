@@ -215,7 +215,3 @@ __global__ void __launch_bounds__(kMaxMmaRowsWarps * 32) forward_rows(const __gr
 }
 
 }  // namespace convt::mma_sm90a
-
-// What instances/ expands CONVT_MMA_ROWS_INSTANCES with.
-#define CONVT_MMA_ROWS_INSTANCE(symbol, dtype, precision, column_tiles, position_tiles) \
-  CONVT_DEFINE_KERNEL(mma_sm90a, symbol, forward_rows<RowsTraits<DataType::dtype, column_tiles, position_tiles>>)

@@ -3,12 +3,10 @@
 // accumulator, or one for each CTA of a cluster or part of a tile, in an order that does not depend on timing.
 #pragma once
 
-#include "hopper/instance.cuh"
 #include "hopper/kernel.cuh"
 #include "hopper/slots.cuh"
 #include "nhwc_sm90a/epilogue.cuh"
 #include "nhwc_sm90a/gather.cuh"
-#include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/mainloop.cuh"
 #include "nhwc_sm90a/rows.cuh"
 #include "nhwc_sm90a/split_mainloop.cuh"
@@ -220,6 +218,3 @@ struct Convolution : hopper::Slots<Params> {
 };
 
 }  // namespace convt::nhwc_sm90a
-
-#define CONVT_NHWC_INSTANCE(symbol, dtype, precision, ctas, blocks, block_n, k_steps) \
-  CONVT_DEFINE_CONVOLUTION(nhwc_sm90a, symbol, dtype, precision, block_n, Shape<Traits, ctas, blocks, k_steps>)

@@ -7,13 +7,9 @@
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/layout.h"
 #include "nhwc_sm90a/params.h"
-#include "plan/kernel_table.h"
 #include "plan/tap_program.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(nhwc_sm90a, CONVT_NHWC_INSTANCES)
-
 namespace {
 
 void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w, nhwc_sm90a::Params* params) {
@@ -241,7 +237,7 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
     launch_pack_pixels(problem, plan, pixels, source_stride(problem), problem.batch, source, packed, stream);
     source = packed;
   }
-  const void* const kernel = nhwc_sm90a::kKernels[tile.instance]();
+  const void* const kernel = nhwc_sm90a::kernel_of(tile.instance);
   const int32_t k_steps = kNhwcInstances[tile.instance].k_steps;
   PackLaunch packing = make_pack_launch(problem, program, tile.block_n, k_steps, tile.num_chunks,
                                         nhwc_tap_bytes(kNhwcInstances[tile.instance]), pointers.w, pointers.packed);

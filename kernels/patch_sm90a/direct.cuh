@@ -7,7 +7,6 @@
 #include "epilogue/steps.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "patch_sm90a/direct_mainloop.cuh"
-#include "patch_sm90a/instances.h"
 
 namespace convt::patch_sm90a {
 
@@ -239,6 +238,3 @@ __global__ void __launch_bounds__(direct_threads(kConsumers), 3 - kConsumers)
 }
 
 }  // namespace convt::patch_sm90a
-
-#define CONVT_PATCH_DIRECT_INSTANCE(symbol, dtype, precision, consumers) \
-  CONVT_DEFINE_KERNEL(patch_sm90a, symbol, convolve_direct<element::ElementOf<DataType::dtype>::type, consumers>)

@@ -31,40 +31,44 @@ struct PatchInstance {
   int32_t consumers;
 };
 
-// X(symbol, dtype, precision, form, blocks, consumers)
-#define CONVT_PATCH_SHAPES(X, type, dtype, precision)       \
-  X(type##_pairs_4x2, dtype, precision, kPairs, 4, 2)       \
-  X(type##_pairs_4x1, dtype, precision, kPairs, 4, 1)       \
-  X(type##_quads_4x2, dtype, precision, kQuads, 4, 2)       \
-  X(type##_channels_4x2, dtype, precision, kChannels, 4, 2) \
-  X(type##_gather_4x2, dtype, precision, kGather, 4, 2)     \
-  X(type##_gather_4x1, dtype, precision, kGather, 4, 1)     \
-  X(type##_gather_2x2, dtype, precision, kGather, 2, 2)     \
-  X(type##_gather_2x1, dtype, precision, kGather, 2, 1)     \
-  X(type##_ping_pong, dtype, precision, kPingPong, 4, 2)
-#define CONVT_PATCH_TF32X3(X)                                       \
-  X(tf32x3_pairs_4x2, kFloat32, kTf32x3, kPairs, 4, 2)              \
-  X(tf32x3_pairs_2x1, kFloat32, kTf32x3, kPairs, 2, 1)              \
-  X(tf32x3_quads_4x2, kFloat32, kTf32x3, kQuads, 4, 2)              \
-  X(tf32x3_channels_4x2, kFloat32, kTf32x3, kChannels, 4, 2)        \
-  X(tf32x3_gather_4x2, kFloat32, kTf32x3, kGather, 4, 2)            \
-  X(tf32x3_gather_2x2, kFloat32, kTf32x3, kGather, 2, 2)            \
-  X(tf32x3_gather_2x1, kFloat32, kTf32x3, kGather, 2, 1)            \
-  X(tf32x3_gather_quads_4x2, kFloat32, kTf32x3, kGatherQuads, 4, 2) \
-  X(tf32x3_gather_quads_2x2, kFloat32, kTf32x3, kGatherQuads, 2, 2)
-#define CONVT_PATCH_INSTANCES(X)                \
-  CONVT_PATCH_SHAPES(X, tf32, kFloat32, kTf32)  \
-  CONVT_PATCH_TF32X3(X)                         \
-  CONVT_PATCH_SHAPES(X, bf16, kBFloat16, kHalf) \
-  CONVT_PATCH_SHAPES(X, f16, kFloat16, kHalf)
-
 inline constexpr PatchInstance kPatchInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, form, blocks, consumers) \
-  {"patch_" #symbol, DataType::dtype, Precision::precision, PatchForm::form, blocks, consumers},
-    CONVT_PATCH_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {"patch_tf32_pairs_4x2", DataType::kFloat32, Precision::kTf32, PatchForm::kPairs, 4, 2},
+    {"patch_tf32_pairs_4x1", DataType::kFloat32, Precision::kTf32, PatchForm::kPairs, 4, 1},
+    {"patch_tf32_quads_4x2", DataType::kFloat32, Precision::kTf32, PatchForm::kQuads, 4, 2},
+    {"patch_tf32_channels_4x2", DataType::kFloat32, Precision::kTf32, PatchForm::kChannels, 4, 2},
+    {"patch_tf32_gather_4x2", DataType::kFloat32, Precision::kTf32, PatchForm::kGather, 4, 2},
+    {"patch_tf32_gather_4x1", DataType::kFloat32, Precision::kTf32, PatchForm::kGather, 4, 1},
+    {"patch_tf32_gather_2x2", DataType::kFloat32, Precision::kTf32, PatchForm::kGather, 2, 2},
+    {"patch_tf32_gather_2x1", DataType::kFloat32, Precision::kTf32, PatchForm::kGather, 2, 1},
+    {"patch_tf32_ping_pong", DataType::kFloat32, Precision::kTf32, PatchForm::kPingPong, 4, 2},
+    {"patch_tf32x3_pairs_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kPairs, 4, 2},
+    {"patch_tf32x3_pairs_2x1", DataType::kFloat32, Precision::kTf32x3, PatchForm::kPairs, 2, 1},
+    {"patch_tf32x3_quads_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kQuads, 4, 2},
+    {"patch_tf32x3_channels_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kChannels, 4, 2},
+    {"patch_tf32x3_gather_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGather, 4, 2},
+    {"patch_tf32x3_gather_2x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGather, 2, 2},
+    {"patch_tf32x3_gather_2x1", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGather, 2, 1},
+    {"patch_tf32x3_gather_quads_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGatherQuads, 4, 2},
+    {"patch_tf32x3_gather_quads_2x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGatherQuads, 2, 2},
+    {"patch_bf16_pairs_4x2", DataType::kBFloat16, Precision::kHalf, PatchForm::kPairs, 4, 2},
+    {"patch_bf16_pairs_4x1", DataType::kBFloat16, Precision::kHalf, PatchForm::kPairs, 4, 1},
+    {"patch_bf16_quads_4x2", DataType::kBFloat16, Precision::kHalf, PatchForm::kQuads, 4, 2},
+    {"patch_bf16_channels_4x2", DataType::kBFloat16, Precision::kHalf, PatchForm::kChannels, 4, 2},
+    {"patch_bf16_gather_4x2", DataType::kBFloat16, Precision::kHalf, PatchForm::kGather, 4, 2},
+    {"patch_bf16_gather_4x1", DataType::kBFloat16, Precision::kHalf, PatchForm::kGather, 4, 1},
+    {"patch_bf16_gather_2x2", DataType::kBFloat16, Precision::kHalf, PatchForm::kGather, 2, 2},
+    {"patch_bf16_gather_2x1", DataType::kBFloat16, Precision::kHalf, PatchForm::kGather, 2, 1},
+    {"patch_bf16_ping_pong", DataType::kBFloat16, Precision::kHalf, PatchForm::kPingPong, 4, 2},
+    {"patch_f16_pairs_4x2", DataType::kFloat16, Precision::kHalf, PatchForm::kPairs, 4, 2},
+    {"patch_f16_pairs_4x1", DataType::kFloat16, Precision::kHalf, PatchForm::kPairs, 4, 1},
+    {"patch_f16_quads_4x2", DataType::kFloat16, Precision::kHalf, PatchForm::kQuads, 4, 2},
+    {"patch_f16_channels_4x2", DataType::kFloat16, Precision::kHalf, PatchForm::kChannels, 4, 2},
+    {"patch_f16_gather_4x2", DataType::kFloat16, Precision::kHalf, PatchForm::kGather, 4, 2},
+    {"patch_f16_gather_4x1", DataType::kFloat16, Precision::kHalf, PatchForm::kGather, 4, 1},
+    {"patch_f16_gather_2x2", DataType::kFloat16, Precision::kHalf, PatchForm::kGather, 2, 2},
+    {"patch_f16_gather_2x1", DataType::kFloat16, Precision::kHalf, PatchForm::kGather, 2, 1},
+    {"patch_f16_ping_pong", DataType::kFloat16, Precision::kHalf, PatchForm::kPingPong, 4, 2},
 };
-
 inline constexpr int32_t kNumPatchInstances = count_of(kPatchInstances);
 
 // A kernel for weights as they are (patch_sm90a/direct.cuh).
@@ -75,22 +79,14 @@ struct PatchDirectInstance {
   int32_t consumers;  // warpgroups that multiply
 };
 
-// X(symbol, dtype, precision, consumers)
-#define CONVT_PATCH_DIRECT_INSTANCES(X) \
-  X(tf32_direct_1, kFloat32, kTf32, 1)  \
-  X(tf32_direct_2, kFloat32, kTf32, 2)  \
-  X(bf16_direct_1, kBFloat16, kHalf, 1) \
-  X(bf16_direct_2, kBFloat16, kHalf, 2) \
-  X(f16_direct_1, kFloat16, kHalf, 1)   \
-  X(f16_direct_2, kFloat16, kHalf, 2)
-
 inline constexpr PatchDirectInstance kPatchDirectInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, consumers) \
-  {"patch_" #symbol, DataType::dtype, Precision::precision, consumers},
-    CONVT_PATCH_DIRECT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {"patch_tf32_direct_1", DataType::kFloat32, Precision::kTf32, 1},
+    {"patch_tf32_direct_2", DataType::kFloat32, Precision::kTf32, 2},
+    {"patch_bf16_direct_1", DataType::kBFloat16, Precision::kHalf, 1},
+    {"patch_bf16_direct_2", DataType::kBFloat16, Precision::kHalf, 2},
+    {"patch_f16_direct_1", DataType::kFloat16, Precision::kHalf, 1},
+    {"patch_f16_direct_2", DataType::kFloat16, Precision::kHalf, 2},
 };
-
 inline constexpr int32_t kNumPatchDirectInstances = count_of(kPatchDirectInstances);
 
 // A kernel for runs of grad_output (patch_sm90a/runs.cuh).
@@ -101,34 +97,26 @@ struct PatchRunsInstance {
   int32_t channels;  // of the result, of a CTA
 };
 
-// X(symbol, dtype, precision, channels)
-#define CONVT_PATCH_RUNS_INSTANCES(X)            \
-  X(tf32_gather_runs_64, kFloat32, kTf32, 64)    \
-  X(tf32_gather_runs_128, kFloat32, kTf32, 128)  \
-  X(tf32_gather_runs_256, kFloat32, kTf32, 256)  \
-  X(bf16_gather_runs_64, kBFloat16, kHalf, 64)   \
-  X(bf16_gather_runs_128, kBFloat16, kHalf, 128) \
-  X(bf16_gather_runs_256, kBFloat16, kHalf, 256) \
-  X(f16_gather_runs_64, kFloat16, kHalf, 64)     \
-  X(f16_gather_runs_128, kFloat16, kHalf, 128)   \
-  X(f16_gather_runs_256, kFloat16, kHalf, 256)
-
 inline constexpr PatchRunsInstance kPatchRunsInstances[] = {
-#define CONVT_ROW(symbol, dtype, precision, channels) \
-  {"patch_" #symbol, DataType::dtype, Precision::precision, channels},
-    CONVT_PATCH_RUNS_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {"patch_tf32_gather_runs_64", DataType::kFloat32, Precision::kTf32, 64},
+    {"patch_tf32_gather_runs_128", DataType::kFloat32, Precision::kTf32, 128},
+    {"patch_tf32_gather_runs_256", DataType::kFloat32, Precision::kTf32, 256},
+    {"patch_bf16_gather_runs_64", DataType::kBFloat16, Precision::kHalf, 64},
+    {"patch_bf16_gather_runs_128", DataType::kBFloat16, Precision::kHalf, 128},
+    {"patch_bf16_gather_runs_256", DataType::kBFloat16, Precision::kHalf, 256},
+    {"patch_f16_gather_runs_64", DataType::kFloat16, Precision::kHalf, 64},
+    {"patch_f16_gather_runs_128", DataType::kFloat16, Precision::kHalf, 128},
+    {"patch_f16_gather_runs_256", DataType::kFloat16, Precision::kHalf, 256},
 };
-
 inline constexpr int32_t kNumPatchRunsInstances = count_of(kPatchRunsInstances);
 
 }  // namespace convt
 
 namespace convt::patch_sm90a {
 
-CONVT_PATCH_INSTANCES(CONVT_DECLARE_KERNEL)
-
-CONVT_PATCH_DIRECT_INSTANCES(CONVT_DECLARE_KERNEL)
-CONVT_PATCH_RUNS_INSTANCES(CONVT_DECLARE_KERNEL)
+// The kernel of a row of kPatchInstances, of kPatchDirectInstances and of kPatchRunsInstances.
+const void* kernel_of(int32_t instance);
+const void* direct_kernel_of(int32_t instance);
+const void* runs_kernel_of(int32_t instance);
 
 }  // namespace convt::patch_sm90a

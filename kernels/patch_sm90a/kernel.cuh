@@ -3,7 +3,7 @@
 // not depend on timing.
 #pragma once
 
-#include "hopper/instance.cuh"
+#include "hopper/kernel.cuh"
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/mainloop.cuh"
 #include "patch_sm90a/ping_pong.cuh"
@@ -118,7 +118,3 @@ using TileShape =
     std::conditional_t<kForm == PatchForm::kPingPong, PingPongShape<Traits>, Shape<Traits, kForm, kBlocks, kConsumers>>;
 
 }  // namespace convt::patch_sm90a
-
-#define CONVT_PATCH_INSTANCE(symbol, dtype, precision, form, blocks, consumers)   \
-  CONVT_DEFINE_CONVOLUTION(patch_sm90a, symbol, dtype, precision, kPatchChannels, \
-                           TileShape<Traits, PatchForm::form, blocks, consumers>)

@@ -6,15 +6,9 @@
 #include "launch/operands.h"
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/params.h"
-#include "plan/kernel_table.h"
 #include "plan/tap_program.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(patch_sm90a, CONVT_PATCH_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(patch_sm90a, kDirectKernels, CONVT_PATCH_DIRECT_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(patch_sm90a, kRunsKernels, CONVT_PATCH_RUNS_INSTANCES)
-
 namespace {
 
 patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile& plan, const pack::Params& weights,
@@ -121,7 +115,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile
   if (pointers.packed == nullptr || !make_tap_program(problem, &program)) {
     throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
   }
-  const void* const kernel = patch_sm90a::kKernels[tile.instance]();
+  const void* const kernel = patch_sm90a::kernel_of(tile.instance);
   const int32_t steps = patch_tap_steps(form);
   const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);
   const int32_t of_patch = gathers_patches(form) ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
@@ -160,7 +154,7 @@ void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const Pa
          problem.w.out % (2 * params.vector) == 0) {
     params.vector *= 2;
   }
-  launch_kernel(patch_sm90a::kDirectKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(patch_sm90a::direct_kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
 void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const PatchRunsTile& tile,
@@ -179,7 +173,7 @@ void launch_patch_runs(const ConvTProblem& problem, const Plan& plan, const Patc
   const int64_t together = problem.x_stride[0] | problem.x_stride[1] | int64_t{problem.h.in} * problem.w.in |
                            int64_t{params.rows} * problem.w.in;
   params.quads = together % 4 == 0 && is_aligned(params.result, 4 * element);
-  launch_kernel(patch_sm90a::kRunsKernels[tile.instance](), grid_of(plan, false, tile.splits), stream, params);
+  launch_kernel(patch_sm90a::runs_kernel_of(tile.instance), grid_of(plan, false, tile.splits), stream, params);
 }
 
 }  // namespace convt

@@ -6,7 +6,6 @@
 #include "element/operand.cuh"
 #include "element/registers.cuh"
 #include "epilogue/store_neighbours.cuh"
-#include "patch_sm90a/instances.h"
 #include "patch_sm90a/params.h"
 #include "pipeline/ring.cuh"
 #include "ptx/tensor_copy.cuh"
@@ -266,6 +265,3 @@ __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPai
 }
 
 }  // namespace convt::patch_sm90a
-
-#define CONVT_PATCH_RUNS_INSTANCE(symbol, dtype, precision, channels) \
-  CONVT_DEFINE_KERNEL(patch_sm90a, symbol, convolve_runs<element::ElementOf<DataType::dtype>::type, channels>)

@@ -1,9 +1,10 @@
-// What all lists of compiled kernels (<engine>/instances.h) share. A plan's instance is the number of a row.
+// The lists of compiled kernels (<engine>/instances.h) share this header. A plan's instance is the index of a row.
 // Must not know: torch, CUDA, any family.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace convt {
 
@@ -12,31 +13,45 @@ constexpr int32_t count_of(const Row (&)[kCount]) {
   return static_cast<int32_t>(kCount);
 }
 
+// A row as a constant: row->dtype can be a template argument.
+template <const auto& kRows, int32_t kIndex>
+struct RowConstant {
+  constexpr const auto* operator->() const { return &kRows[kIndex]; }
+};
+
+template <const auto& kRows, int32_t kIndex, typename KernelOf>
+const void* kernel_of_row(KernelOf kernel_of) {
+  return kernel_of(RowConstant<kRows, kIndex>{});
+}
+
+template <const auto& kRows, typename KernelOf, int32_t... kIndices>
+const void* find_kernel(int32_t instance, KernelOf kernel_of, std::integer_sequence<int32_t, kIndices...>) {
+  static constexpr const void* (*kKernels[])(KernelOf) = {&kernel_of_row<kRows, kIndices, KernelOf>...};
+  return kKernels[instance](kernel_of);
+}
+
+// Returns the kernel of row `instance` of a list. kernel_of(row) is compiled for every row, as RowConstant. It returns
+// CONVT_KERNEL(...), or nullptr for a row that another file compiles.
+template <const auto& kRows, typename KernelOf>
+const void* find_kernel(int32_t instance, KernelOf kernel_of) {
+  return find_kernel<kRows>(instance, kernel_of, std::make_integer_sequence<int32_t, count_of(kRows)>{});
+}
+
 }  // namespace convt
 
-// For a list of rows: functions that return the kernel of an instance as the runtime takes it.
-#define CONVT_DECLARE_KERNEL(symbol, ...) const void* symbol();
-
-// A kernel, which is a __global__ function, as the runtime takes it. Where tests run kernels without one, it is theirs.
+// The address of a __global__ function, as launch_kernel() takes it. The emulator of tests/ defines its own.
 #ifndef CONVT_KERNEL
 #define CONVT_KERNEL(...) reinterpret_cast<const void*>(&__VA_ARGS__)
 #endif
 
-// The function of a row whose kernel is the last argument.
-#define CONVT_DEFINE_KERNEL(engine, symbol, ...) \
-  const void* convt::engine::symbol() { return CONVT_KERNEL(__VA_ARGS__); }
+// For engines whose instances.h is a macro list: declares and tabulates one function per row.
+#define CONVT_DECLARE_KERNEL(symbol, ...) const void* symbol();
 
-// For a list that takes a macro for each file of instances/, so that rows of different files can alternate in the order
-// of the plans: what one file makes of the rows of the others.
-#define CONVT_NO_ROW(...)
-
-// Declares <engine>::kKernels in this file: functions in the order of the list, which return the kernels. A file with
-// several lists names each table.
-#define CONVT_KERNEL_TABLE(engine, LIST) CONVT_NAMED_KERNEL_TABLE(engine, kKernels, LIST)
-#define CONVT_NAMED_KERNEL_TABLE(engine, kName, LIST)                  \
-  namespace engine {                                                   \
-  namespace {                                                          \
-  constexpr const void* (*kName[])() = {LIST(CONVT_KERNEL_TABLE_ROW)}; \
-  }                                                                    \
+// Declares <engine>::kKernels in this file: functions in the order of the list, which return the kernels.
+#define CONVT_KERNEL_TABLE(engine, LIST)                                  \
+  namespace engine {                                                      \
+  namespace {                                                             \
+  constexpr const void* (*kKernels[])() = {LIST(CONVT_KERNEL_TABLE_ROW)}; \
+  }                                                                       \
   }
 #define CONVT_KERNEL_TABLE_ROW(symbol, ...) &symbol,

@@ -20,23 +20,22 @@ struct PortableInstance {
   int32_t warps_n;
 };
 
-// X(symbol, dtype, block_m, block_n, warps_m, warps_n)
-#define CONVT_PORTABLE_TILES(X, type, dtype) \
-  X(type##_128x128, dtype, 128, 128, 2, 2)   \
-  X(type##_256x64, dtype, 256, 64, 4, 1)     \
-  X(type##_128x64, dtype, 128, 64, 2, 2)     \
-  X(type##_128x32, dtype, 128, 32, 4, 1)     \
-  X(type##_64x64, dtype, 64, 64, 2, 2)
-#define CONVT_PORTABLE_INSTANCES(X)        \
-  CONVT_PORTABLE_TILES(X, f16, kFloat16)   \
-  CONVT_PORTABLE_TILES(X, bf16, kBFloat16) \
-  CONVT_PORTABLE_TILES(X, tf32, kFloat32)
-
 inline constexpr PortableInstance kPortableInstances[] = {
-#define CONVT_ROW(symbol, dtype, block_m, block_n, warps_m, warps_n) \
-  {"portable_" #symbol, DataType::dtype, block_m, block_n, warps_m, warps_n},
-    CONVT_PORTABLE_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {"portable_f16_128x128", DataType::kFloat16, 128, 128, 2, 2},
+    {"portable_f16_256x64", DataType::kFloat16, 256, 64, 4, 1},
+    {"portable_f16_128x64", DataType::kFloat16, 128, 64, 2, 2},
+    {"portable_f16_128x32", DataType::kFloat16, 128, 32, 4, 1},
+    {"portable_f16_64x64", DataType::kFloat16, 64, 64, 2, 2},
+    {"portable_bf16_128x128", DataType::kBFloat16, 128, 128, 2, 2},
+    {"portable_bf16_256x64", DataType::kBFloat16, 256, 64, 4, 1},
+    {"portable_bf16_128x64", DataType::kBFloat16, 128, 64, 2, 2},
+    {"portable_bf16_128x32", DataType::kBFloat16, 128, 32, 4, 1},
+    {"portable_bf16_64x64", DataType::kBFloat16, 64, 64, 2, 2},
+    {"portable_tf32_128x128", DataType::kFloat32, 128, 128, 2, 2},
+    {"portable_tf32_256x64", DataType::kFloat32, 256, 64, 4, 1},
+    {"portable_tf32_128x64", DataType::kFloat32, 128, 64, 2, 2},
+    {"portable_tf32_128x32", DataType::kFloat32, 128, 32, 4, 1},
+    {"portable_tf32_64x64", DataType::kFloat32, 64, 64, 2, 2},
 };
 inline constexpr int32_t kNumPortableInstances = count_of(kPortableInstances);
 
@@ -48,19 +47,16 @@ struct PortableGradWeightInstance {
   int32_t block;
 };
 
-// X(symbol, dtype, block)
-#define CONVT_PORTABLE_WEIGHT_TILES(X, type, dtype) \
-  X(type##_weight_128, dtype, 128)                  \
-  X(type##_weight_64, dtype, 64)
-#define CONVT_PORTABLE_WEIGHT_INSTANCES(X)        \
-  CONVT_PORTABLE_WEIGHT_TILES(X, f16, kFloat16)   \
-  CONVT_PORTABLE_WEIGHT_TILES(X, bf16, kBFloat16) \
-  CONVT_PORTABLE_WEIGHT_TILES(X, tf32, kFloat32)
-
 inline constexpr PortableGradWeightInstance kPortableGradWeightInstances[] = {
-#define CONVT_ROW(symbol, dtype, block) {"portable_" #symbol, DataType::dtype, block},
-    CONVT_PORTABLE_WEIGHT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    // float16
+    {"portable_f16_weight_128", DataType::kFloat16, 128},
+    {"portable_f16_weight_64", DataType::kFloat16, 64},
+    // bfloat16
+    {"portable_bf16_weight_128", DataType::kBFloat16, 128},
+    {"portable_bf16_weight_64", DataType::kBFloat16, 64},
+    // float32
+    {"portable_tf32_weight_128", DataType::kFloat32, 128},
+    {"portable_tf32_weight_64", DataType::kFloat32, 64},
 };
 inline constexpr int32_t kNumPortableGradWeightInstances = count_of(kPortableGradWeightInstances);
 
@@ -68,8 +64,9 @@ inline constexpr int32_t kNumPortableGradWeightInstances = count_of(kPortableGra
 
 namespace convt::portable {
 
-CONVT_PORTABLE_INSTANCES(CONVT_DECLARE_KERNEL)
-CONVT_PORTABLE_WEIGHT_INSTANCES(CONVT_DECLARE_KERNEL)
+// The kernel of a row of kPortableInstances, and of kPortableGradWeightInstances.
+const void* kernel_of(int32_t instance);
+const void* grad_weight_kernel_of(int32_t instance);
 
 // What packs weights of a dtype for them.
 const void* pack_weights(DataType dtype);

@@ -7,16 +7,11 @@
 
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "plan/kernel_table.h"
 #include "portable/instances.h"
 #include "portable/params.h"
 #include "problem/adjoint.h"
 
 namespace convt {
-
-CONVT_NAMED_KERNEL_TABLE(portable, kConvolutions, CONVT_PORTABLE_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(portable, kWeightGradients, CONVT_PORTABLE_WEIGHT_INSTANCES)
-
 namespace {
 
 const void* image_of(const void* tensor, int64_t image, int64_t image_stride, DataType dtype) {
@@ -90,12 +85,12 @@ void launch_portable(const ConvTProblem& asked, const Plan& plan, const Portable
     params.first_result = image * problem.y_stride[0];
     params.result = result;
     params.adds_slabs = false;
-    launch_kernel(portable::kConvolutions[tile.instance](), grid_of(plan), stream, params);
+    launch_kernel(portable::kernel_of(tile.instance), grid_of(plan), stream, params);
     if (!splits) continue;
     params.adds_slabs = true;
     Grid grid = grid_of(plan);
     grid.blocks = params.by_tiles.value;
-    launch_kernel(portable::kConvolutions[tile.instance](), grid, stream, params);
+    launch_kernel(portable::kernel_of(tile.instance), grid, stream, params);
   }
 }
 
@@ -122,7 +117,7 @@ void launch_portable_grad_weight(const ConvTProblem& problem, const Plan& plan, 
       params.g_gy = packed_gy;
     }
     params.num_pixels = static_cast<int32_t>(images * params.image_pixels);
-    launch_kernel(portable::kWeightGradients[tile.instance](), grid_of(plan), stream, params);
+    launch_kernel(portable::grad_weight_kernel_of(tile.instance), grid_of(plan), stream, params);
     params.slabs += tile.chunks * params.slab_elements;
   }
   const int64_t size[4] = {problem.c_out / problem.groups, problem.h.kernel, problem.w.kernel, problem.c_in};

@@ -7,7 +7,6 @@
 #include "ptx/global.cuh"
 #include "ptx/tensor_copy.cuh"
 #include "scatter_sm90a/epilogue.cuh"
-#include "scatter_sm90a/instances.h"
 
 namespace convt::scatter_sm90a {
 
@@ -184,8 +183,3 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
 }
 
 }  // namespace convt::scatter_sm90a
-
-// What instances/ expands the lists with.
-#define CONVT_SCATTER_INSTANCE(symbol, dtype, precision, slots, columns, channels_last) \
-  CONVT_DEFINE_KERNEL(scatter_sm90a, symbol,                                            \
-                      scatter<Shape<DataType::dtype, Precision::precision, slots, columns, channels_last>>)

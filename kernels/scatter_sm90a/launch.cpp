@@ -2,14 +2,10 @@
 
 #include "launch/families.h"
 #include "launch/operands.h"
-#include "plan/kernel_table.h"
 #include "scatter_sm90a/instances.h"
 #include "scatter_sm90a/params.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(scatter_sm90a, CONVT_SCATTER_INSTANCES)
-
 namespace {
 
 // The source as [image][channel][row][column], columns innermost, or in channels_last [image][row][column][channel].
@@ -49,7 +45,7 @@ void launch_scatter(const ConvTProblem& problem, const Plan& plan, const Scatter
   params.result = pointers.y;
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.y_stride, 4, params.result_stride);
-  launch_kernel(scatter_sm90a::kKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(scatter_sm90a::kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
 }  // namespace convt

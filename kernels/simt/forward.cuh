@@ -4,7 +4,9 @@
 // Must not know: torch, how the plan was chosen.
 #pragma once
 
+#include "plan/kernel_table.h"
 #include "ptx/cp_async.cuh"
+#include "simt/instances.h"
 #include "simt/loader.cuh"
 #include "simt/mainloop.cuh"
 #include "simt/stage.cuh"
@@ -225,10 +227,17 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
                             params.group_c_out, params.channels_last_output, s_staged, g_y, bias_alone);
 }
 
-}  // namespace convt::simt
+// The kernel of a row with this thread_co. Returns null for other rows, which another file compiles.
+template <int kThreadCo>
+const void* kernel_of_co(int32_t instance) {
+  return find_kernel<kInstances>(instance, [](auto row) {
+    if constexpr (row->thread_co != kThreadCo) {
+      return nullptr;
+    } else {
+      using RowTraits = Traits<row->dtype, row->precision, row->direction, row->thread_co, row->quads>;
+      return CONVT_KERNEL(forward_kernel<RowTraits>);
+    }
+  });
+}
 
-// What a file of instances/ makes of a row.
-#define CONVT_SIMT_INSTANCE(symbol, dtype, precision, direction, thread_co, quads) \
-  CONVT_DEFINE_KERNEL(                                                             \
-      simt, symbol,                                                                \
-      forward_kernel<Traits<DataType::dtype, Precision::precision, Direction::direction, thread_co, quads>>)
+}  // namespace convt::simt

@@ -328,8 +328,3 @@ __global__ void __launch_bounds__(kMaxGradWeightThreads)
 }
 
 }  // namespace convt::simt
-
-// What a file of instances/ makes of a row.
-#define CONVT_GRAD_WEIGHT_INSTANCE(symbol, dtype, thread_ci, thread_co, thread_kw) \
-  CONVT_DEFINE_KERNEL(simt, symbol,                                                \
-                      grad_weight_kernel<GradWeightTraits<DataType::dtype, thread_ci, thread_co, thread_kw>>)

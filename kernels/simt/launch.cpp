@@ -1,7 +1,6 @@
 #include "reduce/launch.h"
 
 #include "launch/families.h"
-#include "plan/kernel_table.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
 #include "simt/grad_weight_layout.h"
@@ -9,10 +8,6 @@
 #include "simt/layout.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(simt, CONVT_SIMT_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(simt, kGradWeightKernels, CONVT_GRAD_WEIGHT_INSTANCES)
-
 namespace {
 
 int32_t log2_of(int32_t power_of_two) {
@@ -72,7 +67,9 @@ void launch_simt(const ConvTProblem& problem, const Plan& plan, const SimtTile& 
   params.input_vectors = has_input_vectors(computed, params.x);
   params.weight_vectors = has_weight_vectors(computed, tile, pointers.w);
 
-  launch_kernel(simt::kKernels[tile.instance](), grid_of(plan), stream, params);
+  const void* kernel =
+      instance.thread_co == 8 ? simt::kernel_of_co8(tile.instance) : simt::kernel_of_co2(tile.instance);
+  launch_kernel(kernel, grid_of(plan), stream, params);
 }
 
 void launch_simt_grad_weight(const ConvTProblem& problem, const Plan& plan, const SimtGradWeightTile& tile,
@@ -88,7 +85,7 @@ void launch_simt_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
   make_grad_weight_layout(problem, tile, &params.layout);
   params.group_c_in = static_cast<int32_t>(problem.c_in / problem.groups);
   params.group_c_out = static_cast<int32_t>(problem.c_out / problem.groups);
-  launch_kernel(simt::kGradWeightKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(simt::grad_weight_kernel_of(tile.instance), grid_of(plan), stream, params);
 
   const int64_t* w_stride = problem.w_stride;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, params.group_c_out};

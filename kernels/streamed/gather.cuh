@@ -6,7 +6,6 @@
 
 #include "streamed/gather_loader.cuh"
 #include "streamed/gather_mainloop.cuh"
-#include "streamed/instances.h"
 #include "streamed/layout.h"
 
 namespace convt::streamed {
@@ -155,7 +154,3 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
 }
 
 }  // namespace convt::streamed
-
-// What a file of instances/ makes of a row: both directions have one kernel.
-#define CONVT_THIN_GATHER_INSTANCE(symbol, dtype, direction, channels, positions) \
-  CONVT_DEFINE_KERNEL(streamed, symbol, gather_kernel<channels, positions>)

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "element/arithmetic.cuh"
-#include "streamed/instances.h"
 #include "streamed/layout.h"
 #include "streamed/mainloop.cuh"
 #include "streamed/prologue.cuh"
@@ -93,7 +92,3 @@ __global__ void __launch_bounds__(kMaxStreamedThreads, min_streamed_blocks(kChan
 }
 
 }  // namespace convt::streamed
-
-// What a file of instances/ makes of a row: both directions have one kernel.
-#define CONVT_THIN_STREAMED_INSTANCE(symbol, dtype, direction, channels, positions, taps) \
-  CONVT_DEFINE_KERNEL(streamed, symbol, streamed_kernel<channels, positions, taps>)

@@ -1,22 +1,17 @@
 #include <cstddef>
 
 #include "launch/families.h"
-#include "plan/kernel_table.h"
 #include "streamed/instances.h"
 #include "streamed/layout.h"
 
 namespace convt {
-
-CONVT_NAMED_KERNEL_TABLE(streamed, kGatherKernels, CONVT_THIN_GATHER_INSTANCES)
-CONVT_KERNEL_TABLE(streamed, CONVT_THIN_STREAMED_INSTANCES)
-
 namespace {
 
-// Kernel number `tile.instance` of `instances`, in whose order `kernels` are, with the layout that `make_layout` fills.
+// Launches kernel_of(tile.instance), a kernel of `instances`, with the layout that `make_layout` fills.
 template <typename Tile, typename Layout, typename Instance, size_t kCount>
 void launch_tiled(const ConvTProblem& problem, const Plan& plan, const Tile& tile,
                   bool (*make_layout)(const ConvTProblem&, const Tile&, Layout*), const Instance (&instances)[kCount],
-                  const void* (*const (&kernels)[kCount])(), const Pointers& pointers, cudaStream_t stream) {
+                  const void* (*kernel_of)(int32_t), const Pointers& pointers, cudaStream_t stream) {
   instance_of(instances, tile.instance, problem, plan);
   streamed::TiledParams<Layout> params{};
   check_layout(make_layout(problem, tile, &params), params, plan);
@@ -26,20 +21,20 @@ void launch_tiled(const ConvTProblem& problem, const Plan& plan, const Tile& til
   params.weight = static_cast<const float*>(pointers.w);
   params.bias = forward ? static_cast<const float*>(pointers.bias) : nullptr;
   params.result_on_vectors = is_aligned(params.result, 16);
-  launch_kernel(kernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
 }  // namespace
 
 void launch_thin_gather(const ConvTProblem& problem, const Plan& plan, const ThinGatherTile& tile,
                         const Pointers& pointers, cudaStream_t stream) {
-  launch_tiled(problem, plan, tile, make_thin_gather_layout, kThinGatherInstances, streamed::kGatherKernels, pointers,
+  launch_tiled(problem, plan, tile, make_thin_gather_layout, kThinGatherInstances, streamed::gather_kernel_of, pointers,
                stream);
 }
 
 void launch_thin_streamed(const ConvTProblem& problem, const Plan& plan, const ThinStreamedTile& tile,
                           const Pointers& pointers, cudaStream_t stream) {
-  launch_tiled(problem, plan, tile, make_thin_streamed_layout, kThinStreamedInstances, streamed::kKernels, pointers,
+  launch_tiled(problem, plan, tile, make_thin_streamed_layout, kThinStreamedInstances, streamed::kernel_of, pointers,
                stream);
 }
 

@@ -9,7 +9,6 @@
 #include "thin/grad_input_layout.h"
 #include "thin/grad_input_loader.cuh"
 #include "thin/grad_input_mainloop.cuh"
-#include "thin/instances.h"
 
 namespace convt::thin {
 
@@ -118,7 +117,3 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
 }
 
 }  // namespace convt::thin
-
-// What a file of instances/ makes of a row.
-#define CONVT_THIN_GRAD_INPUT_INSTANCE(symbol, dtype, channels, positions) \
-  CONVT_DEFINE_KERNEL(thin, symbol, grad_input_kernel<GradInputTraits<DataType::dtype, channels, positions>>)

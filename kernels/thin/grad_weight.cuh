@@ -8,7 +8,6 @@
 
 #include "ptx/warp_reduce.cuh"
 #include "thin/grad_weight_loader.cuh"
-#include "thin/instances.h"
 
 namespace convt::thin {
 
@@ -332,8 +331,3 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
 }
 
 }  // namespace convt::thin
-
-// What a file of instances/ makes of a row.
-#define CONVT_THIN_GRAD_WEIGHT_INSTANCE(symbol, dtype, thread_ci, thread_co, thread_kw) \
-  CONVT_DEFINE_KERNEL(thin, symbol,                                                     \
-                      grad_weight_kernel<GradWeightTraits<DataType::dtype, thread_ci, thread_co, thread_kw>>)

@@ -4,7 +4,6 @@
 // contiguous runs. Launched by thin/launch.cpp. Must not know: torch, how the plan was chosen.
 #pragma once
 
-#include "thin/instances.h"
 #include "thin/loader.cuh"
 #include "thin/mainloop.cuh"
 #include "thin/store.cuh"
@@ -226,7 +225,3 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
 }
 
 }  // namespace convt::thin
-
-// What a file of instances/ makes of a row.
-#define CONVT_THIN_INSTANCE(symbol, dtype, outputs, positions) \
-  CONVT_DEFINE_KERNEL(thin, symbol, thin_kernel<Traits<DataType::dtype, outputs, positions>>)

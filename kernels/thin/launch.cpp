@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "launch/families.h"
-#include "plan/kernel_table.h"
 #include "thin/grad_input_layout.h"
 #include "thin/grad_weight_layout.h"
 #include "thin/instances.h"
@@ -14,12 +13,6 @@
 #include "thin/weight_params.h"
 
 namespace convt {
-
-CONVT_KERNEL_TABLE(thin, CONVT_THIN_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(thin, kGradInputKernels, CONVT_THIN_GRAD_INPUT_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(thin, kGradWeightKernels, CONVT_THIN_GRAD_WEIGHT_INSTANCES)
-CONVT_NAMED_KERNEL_TABLE(thin, kOuterWeightKernels, CONVT_THIN_OUTER_WEIGHT_INSTANCES)
-
 namespace {
 
 // Columns that a thread can read at once: neighbouring taps, at the same place within a vector for all positions.
@@ -75,7 +68,7 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const ThinTile& 
   if (!is_aligned(params.result, 16)) {
     throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   }
-  launch_kernel(thin::kKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(thin::kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
 void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const ThinGradInputTile& tile,
@@ -99,7 +92,7 @@ void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const
   // As many neighbouring threads copy a row as it has vectors, or a power of two below.
   const int32_t copies = params.columns / (params.copy_vectors ? vector_elements(problem.dtype) : 1);
   while (params.load_lanes_log2 < 5 && (2 << params.load_lanes_log2) <= copies) ++params.load_lanes_log2;
-  launch_kernel(thin::kGradInputKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(thin::grad_input_kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
 void fill_thin_weight_params(const ConvTProblem& problem, const ThinGradWeightLayout& layout,
@@ -139,7 +132,7 @@ void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
   fill_thin_weight_params(problem, params, make_thin_weight_pitches(params, problem), loaders, pointers, &params);
   while (params.unit_rows > 1 && (1 << params.strip_log2) < params.strip) ++params.strip_log2;
   params.by_columns_step = Divisor::of(params.unit_rows > 1 ? 1 : 32 * problem.w.stride);
-  launch_kernel(thin::kGradWeightKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(thin::grad_weight_kernel_of(tile.instance), grid_of(plan), stream, params);
   const int64_t size[4] = {problem.c_in, params.group_co, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, problem.w_stride, pointers.w, stream);
 }
@@ -163,7 +156,7 @@ void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, con
                                problem.w.out * problem.c_out, int64_t{params.tile_w} * problem.w.stride * problem.c_out,
                                params.vector_tiles > 1 ? block : 0, params.w.dilation > 1 ? problem.c_out : 0});
   params.by_x_vectors = Divisor::of(params.block_ci / params.x_copy);
-  launch_kernel(thin::kOuterWeightKernels[tile.instance](), grid_of(plan), stream, params);
+  launch_kernel(thin::outer_weight_kernel_of(tile.instance), grid_of(plan), stream, params);
   const int64_t* w_stride = problem.w_stride;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, problem.c_out};
   const int64_t stride[4] = {w_stride[0], w_stride[2], w_stride[3], w_stride[1]};

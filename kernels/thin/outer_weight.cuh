@@ -6,7 +6,6 @@
 // Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
-#include "thin/instances.h"
 #include "thin/outer_weight_loader.cuh"
 
 namespace convt::thin {
@@ -261,7 +260,3 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
 }
 
 }  // namespace convt::thin
-
-// What a file of instances/ makes of a row.
-#define CONVT_THIN_OUTER_WEIGHT_INSTANCE(symbol, dtype, width) \
-  CONVT_DEFINE_KERNEL(thin, symbol, outer_weight_kernel<width>)

@@ -55,47 +55,58 @@ void fill_zero(void* memory, int64_t bytes, const char* kernel, cudaStream_t str
   launch_kernel("zeros", Grid{kernel, 1, dim3(1)}, stream, memory, bytes);
 }
 
-// An instance is one kernel, or one and another that packs for it.
+// Where several files compile a list, a file's function returns null for the rows of the others.
+template <typename Row>
+const char* name_if(bool compiled, const Row& row) {
+  return compiled ? row.name : nullptr;
+}
+
+// For engines whose instances.h is a macro list.
 #define ONE(symbol, ...) \
   const void* symbol() { return #symbol; }
 
 namespace simt {
-CONVT_SIMT_INSTANCES(ONE)
-CONVT_GRAD_WEIGHT_INSTANCES(ONE)
+const void* kernel_of_co8(int32_t instance) {
+  return name_if(kInstances[instance].thread_co == 8, kInstances[instance]);
+}
+const void* kernel_of_co2(int32_t instance) {
+  return name_if(kInstances[instance].thread_co == 2, kInstances[instance]);
+}
+const void* grad_weight_kernel_of(int32_t instance) { return kGradWeightInstances[instance].name; }
 }  // namespace simt
 
 namespace thin {
-CONVT_THIN_INSTANCES(ONE)
-CONVT_THIN_GRAD_INPUT_INSTANCES(ONE)
-CONVT_THIN_GRAD_WEIGHT_INSTANCES(ONE)
-CONVT_THIN_OUTER_WEIGHT_INSTANCES(ONE)
+const void* kernel_of(int32_t instance) { return kThinInstances[instance].name; }
+const void* grad_input_kernel_of(int32_t instance) { return kThinGradInputInstances[instance].name; }
+const void* grad_weight_kernel_of(int32_t instance) { return kThinGradWeightInstances[instance].name; }
+const void* outer_weight_kernel_of(int32_t instance) { return kThinOuterWeightInstances[instance].name; }
 }  // namespace thin
 
 namespace depthwise {
-CONVT_THIN_DEPTHWISE_INSTANCES(ONE)
-CONVT_THIN_CHANNELS_LAST_INSTANCES(ONE)
+const void* kernel_of(int32_t instance) { return kThinDepthwiseInstances[instance].name; }
+const void* channels_last_kernel_of(int32_t instance) { return kThinChannelsLastInstances[instance].name; }
 }  // namespace depthwise
 
 namespace direct {
-CONVT_THIN_DIRECT_INSTANCES(ONE)
-}
+const void* kernel_of(int32_t instance) { return kThinDirectInstances[instance].name; }
+}  // namespace direct
 
 namespace streamed {
-CONVT_THIN_GATHER_INSTANCES(ONE)
-CONVT_THIN_STREAMED_INSTANCES(ONE)
+const void* kernel_of(int32_t instance) { return kThinStreamedInstances[instance].name; }
+const void* gather_kernel_of(int32_t instance) { return kThinGatherInstances[instance].name; }
 }  // namespace streamed
 
 namespace mma_sm90a {
-CONVT_MMA_INSTANCES(ONE)
-CONVT_MMA_ROWS_INSTANCES(ONE)
-CONVT_MMA_GRAD_INPUT_INSTANCES(ONE)
-CONVT_MMA_GRAD_WEIGHT_INSTANCES(ONE)
+const void* kernel_of(int32_t instance) { return kMmaInstances[instance].name; }
+const void* rows_kernel_of(int32_t instance) { return kMmaRowsInstances[instance].name; }
+const void* grad_input_kernel_of(int32_t instance) { return kMmaGradInputInstances[instance].name; }
+const void* grad_weight_kernel_of(int32_t instance) { return kMmaGradWeightInstances[instance].name; }
 }  // namespace mma_sm90a
 
 namespace patch_sm90a {
-CONVT_PATCH_INSTANCES(ONE)
-CONVT_PATCH_DIRECT_INSTANCES(ONE)
-CONVT_PATCH_RUNS_INSTANCES(ONE)
+const void* kernel_of(int32_t instance) { return kPatchInstances[instance].name; }
+const void* direct_kernel_of(int32_t instance) { return kPatchDirectInstances[instance].name; }
+const void* runs_kernel_of(int32_t instance) { return kPatchRunsInstances[instance].name; }
 }  // namespace patch_sm90a
 
 namespace pack {
@@ -105,21 +116,28 @@ const void* pack_weights(DataType, Precision) { return "weights pack"; }
 }  // namespace pack
 
 namespace portable {
-CONVT_PORTABLE_INSTANCES(ONE)
-CONVT_PORTABLE_WEIGHT_INSTANCES(ONE)
+const void* kernel_of(int32_t instance) { return kPortableInstances[instance].name; }
+const void* grad_weight_kernel_of(int32_t instance) { return kPortableGradWeightInstances[instance].name; }
 const void* pack_weights(DataType) { return "weights pack"; }
 }  // namespace portable
 
 namespace scatter_sm90a {
-CONVT_SCATTER_INSTANCES(ONE)
-}
+const void* kernel_of(int32_t instance) { return kScatterInstances[instance].name; }
+}  // namespace scatter_sm90a
 
 namespace correlate_sm90a {
-CONVT_CORRELATE_INSTANCES(ONE)
+const void* pixels_kernel_of(int32_t instance) {
+  const CorrelateInstance& row = kCorrelateInstances[instance];
+  return name_if(row.form == CorrelateForm::kPixels, row);
 }
+const void* rows_kernel_of(int32_t instance) {
+  const CorrelateInstance& row = kCorrelateInstances[instance];
+  return name_if(row.form != CorrelateForm::kPixels, row);
+}
+}  // namespace correlate_sm90a
 
 namespace flat_sm90a {
-CONVT_FLAT_INSTANCES(ONE)
+const void* kernel_of(int32_t instance) { return kFlatInstances[instance].name; }
 const void* pack_operands(DataType) { return "operands pack"; }
 }  // namespace flat_sm90a
 
@@ -132,8 +150,8 @@ CONVT_WINDOW_INSTANCES(ONE)
 }
 
 namespace nhwc_sm90a {
-CONVT_NHWC_INSTANCES(ONE)
-}
+const void* kernel_of(int32_t instance) { return kNhwcInstances[instance].name; }
+}  // namespace nhwc_sm90a
 
 namespace reduce {
 const void* add_slabs(DataType) { return "add_slabs"; }

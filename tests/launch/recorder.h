@@ -6,7 +6,7 @@
 #include <vector>
 
 struct RecordedLaunch {
-  std::string kernel;  // its symbol; of two kernels of an instance, which
+  std::string kernel;  // its name; of two kernels of an instance, which
   std::string name;    // in errors
   int64_t blocks;
   uint32_t threads_x, threads_y;

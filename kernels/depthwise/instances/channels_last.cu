@@ -2,6 +2,7 @@
 #include "depthwise/channels_last_grad_input.cuh"
 #include "depthwise/channels_last_grad_weight.cuh"
 #include "depthwise/instances.h"
+#include "plan/kernel_table.h"
 
 namespace convt::depthwise {
 
@@ -26,12 +27,12 @@ __global__ void __launch_bounds__(kChannelsLastThreads, kChannelsLastBlocksPerSm
   }
 }
 
-}  // namespace convt::depthwise
+const void* channels_last_kernel_of(int32_t instance) {
+  return find_kernel<kThinChannelsLastInstances>(instance, [](auto row) {
+    using Traits =
+        ChannelsLastTraits<row->dtype, row->kernel, row->stride, row->vector, row->positions, row->rows_ahead>;
+    return CONVT_KERNEL(channels_last_kernel<Traits, row->direction>);
+  });
+}
 
-#define CONVT_ROW(symbol, dtype, direction, kernel, stride, vector, positions, rows_ahead)                     \
-  CONVT_DEFINE_KERNEL(                                                                                         \
-      depthwise, symbol,                                                                                       \
-      channels_last_kernel<ChannelsLastTraits<DataType::dtype, kernel, stride, vector, positions, rows_ahead>, \
-                           Direction::direction>)
-CONVT_THIN_CHANNELS_LAST_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+}  // namespace convt::depthwise

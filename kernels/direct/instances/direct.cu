@@ -1,21 +1,18 @@
 #include "direct/instances.h"
 #include "direct/kernel.cuh"
+#include "plan/kernel_table.h"
 
 namespace convt::direct {
 
-// Forward and the gradient of the input are one kernel.
-template <typename Element, Direction kDirection>
-const void* direct_function() {
-  if constexpr (kDirection == Direction::kGradWeight) {
-    return reinterpret_cast<const void*>(&direct_weight_kernel<Element>);
-  } else {
-    return reinterpret_cast<const void*>(&direct_kernel<Element>);
-  }
+const void* kernel_of(int32_t instance) {
+  return find_kernel<kThinDirectInstances>(instance, [](auto row) {
+    using Element = typename element::ElementOf<row->dtype>::type;
+    if constexpr (row->direction == Direction::kGradWeight) {
+      return CONVT_KERNEL(direct_weight_kernel<Element>);
+    } else {
+      return CONVT_KERNEL(direct_kernel<Element>);  // forward and the gradient of the input share one kernel
+    }
+  });
 }
-
-#define CONVT_ROW(symbol, dtype, direction) \
-  const void* symbol() { return direct_function<element::ElementOf<DataType::dtype>::type, Direction::direction>(); }
-CONVT_THIN_DIRECT_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
 
 }  // namespace convt::direct

@@ -1,5 +1,20 @@
+#include "mma_sm90a/instances.h"
 #include "mma_sm90a/kernel.cuh"
 #include "mma_sm90a/rows.cuh"
+#include "plan/kernel_table.h"
 
-CONVT_MMA_INSTANCES(CONVT_MMA_INSTANCE)
-CONVT_MMA_ROWS_INSTANCES(CONVT_MMA_ROWS_INSTANCE)
+namespace convt::mma_sm90a {
+
+const void* kernel_of(int32_t instance) {
+  return find_kernel<kMmaInstances>(instance, [](auto row) {
+    return CONVT_KERNEL(forward<Traits<row->dtype, row->column_tiles, row->position_tiles>>);
+  });
+}
+
+const void* rows_kernel_of(int32_t instance) {
+  return find_kernel<kMmaRowsInstances>(instance, [](auto row) {
+    return CONVT_KERNEL(forward_rows<RowsTraits<row->dtype, row->column_tiles, row->position_tiles>>);
+  });
+}
+
+}  // namespace convt::mma_sm90a

@@ -1,3 +1,14 @@
 #include "mma_sm90a/grad_input.cuh"
+#include "mma_sm90a/instances.h"
+#include "plan/kernel_table.h"
 
-CONVT_MMA_GRAD_INPUT_INSTANCES(CONVT_MMA_GRAD_INPUT_INSTANCE)
+namespace convt::mma_sm90a {
+
+const void* grad_input_kernel_of(int32_t instance) {
+  return find_kernel<kMmaGradInputInstances>(instance, [](auto row) {
+    using RowTraits = Traits<row->dtype, row->row_tiles, row->position_tiles, is_split(row->precision)>;
+    return CONVT_KERNEL(grad_input<RowTraits, row->vectors>);
+  });
+}
+
+}  // namespace convt::mma_sm90a

@@ -1,14 +1,22 @@
+#include "plan/kernel_table.h"
 #include "portable/grad_weight.cuh"
 #include "portable/instances.h"
 #include "portable/kernel.cuh"
 
-#define CONVT_PORTABLE_ROW(symbol, dtype, block_m, block_n, warps_m, warps_n)                                     \
-  CONVT_DEFINE_KERNEL(portable, symbol,                                                                           \
-                      convt::portable::convolve<convt::element::ElementOf<convt::DataType::dtype>::type, block_m, \
-                                                block_n, warps_m, warps_n>)
-#define CONVT_PORTABLE_WEIGHT_ROW(symbol, dtype, block) \
-  CONVT_DEFINE_KERNEL(portable, symbol,                 \
-                      convt::portable::grad_weight<convt::element::ElementOf<convt::DataType::dtype>::type, block>)
+namespace convt::portable {
 
-CONVT_PORTABLE_INSTANCES(CONVT_PORTABLE_ROW)
-CONVT_PORTABLE_WEIGHT_INSTANCES(CONVT_PORTABLE_WEIGHT_ROW)
+const void* kernel_of(int32_t instance) {
+  return find_kernel<kPortableInstances>(instance, [](auto row) {
+    using Element = typename element::ElementOf<row->dtype>::type;
+    return CONVT_KERNEL(convolve<Element, row->block_m, row->block_n, row->warps_m, row->warps_n>);
+  });
+}
+
+const void* grad_weight_kernel_of(int32_t instance) {
+  return find_kernel<kPortableGradWeightInstances>(instance, [](auto row) {
+    using Element = typename element::ElementOf<row->dtype>::type;
+    return CONVT_KERNEL(grad_weight<Element, row->block>);
+  });
+}
+
+}  // namespace convt::portable

@@ -1,3 +1,8 @@
 #include "simt/forward.cuh"
+#include "simt/instances.h"
 
-CONVT_SIMT_ROWS(CONVT_NO_ROW, CONVT_SIMT_INSTANCE)
+namespace convt::simt {
+
+const void* kernel_of_co2(int32_t instance) { return kernel_of_co<2>(instance); }
+
+}  // namespace convt::simt

@@ -1,3 +1,8 @@
 #include "simt/forward.cuh"
+#include "simt/instances.h"
 
-CONVT_SIMT_ROWS(CONVT_SIMT_INSTANCE, CONVT_NO_ROW)
+namespace convt::simt {
+
+const void* kernel_of_co8(int32_t instance) { return kernel_of_co<8>(instance); }
+
+}  // namespace convt::simt

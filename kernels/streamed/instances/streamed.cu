@@ -1,3 +1,12 @@
+#include "plan/kernel_table.h"
+#include "streamed/instances.h"
 #include "streamed/kernel.cuh"
 
-CONVT_THIN_STREAMED_INSTANCES(CONVT_THIN_STREAMED_INSTANCE)
+namespace convt::streamed {
+
+const void* kernel_of(int32_t instance) {
+  return find_kernel<kThinStreamedInstances>(
+      instance, [](auto row) { return CONVT_KERNEL(streamed_kernel<row->channels, row->positions, row->taps>); });
+}
+
+}  // namespace convt::streamed
