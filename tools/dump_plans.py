@@ -4,7 +4,7 @@
     python tools/dump_plans.py compare BEFORE AFTER
     python tools/dump_plans.py show NAME                        print a problem with its plans and launches
 
-Run by hand; family_worth.py and tests/launch import it. Each line contains a problem's name, a digest of all candidates
+Run by hand; tests/launch imports it. Each line contains a problem's name, a digest of all candidates
 with their estimates, and a digest of their launches: kernels, grids and the bytes of all arguments, including tensor
 maps. The problems are network layers in all directions, layouts and classes for four GPUs, and random problems.
 `compare` exits with 1 if a line differs. Needs a C++ compiler and CUDA's headers, but no GPU.

@@ -1,58 +1,65 @@
-"""Measures how much slower calls are without each kernel family.
+"""Measures what each engine is worth: how much slower calls are without its kernel families.
 
-    python tools/family_worth.py measure OUT.jsonl [--csv FILE] [--neighbours] [--part I/N]   needs a GPU
-    python tools/family_worth.py estimate OUT.jsonl [--csv FILE] [--neighbours] [--part I/N]
-    python tools/family_worth.py table ROWS.jsonl ...
+    python tools/family_worth.py measure OUT.jsonl --csv FILE [--precisions tf32,bf16] [--part I/N]   needs a GPU
+    python tools/family_worth.py table network=ROWS.jsonl grouped=ROWS.jsonl depthwise=ROWS.jsonl audio=ROWS.jsonl
 
-Run by hand. `measure` times the candidates with the shortest estimates of each family whose estimate is competitive:
-cold caches, random data, random order. It writes a line of JSON per call. `estimate` writes the planner's estimates for
-an H200 in this format; use them only to select what to measure. --neighbours adds each layer with another batch and
-size. `table` compares each call's fastest family with the fastest of the others.
+Run by hand. `measure` times, for each call, the candidates with the shortest estimates of each family whose estimate
+is competitive, and PyTorch's operator: cold caches, random data, random order. It writes a line of JSON per call.
+`table` compares each call's fastest family with the fastest of the others, and writes docs/families.md. Judge engines
+by fitting lists, never by validation lists.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
-import math
 import random
+import re
 import statistics
+import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import dump_plans
 import torch
-from layer_calls import add_options, each_call, layers_in_classes, layers_of, row_of
-from plan import build
 
-from convt_ext.bench.layers import Layer
-from convt_ext.bench.operands import LAYOUTS
+from convt_ext.bench.layers import Layer, read_csv
+from convt_ext.bench.operands import LAYOUTS, make_operands
 from convt_ext.bench.timing import CudaTimer
 
-Plan = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from raw_ops import TENSOR_CORE_CLASSES, Call, GradientCall  # noqa: E402
+
+CLASSES = {**{name: TENSOR_CORE_CLASSES[name] for name in ("tf32", "bf16", "tf32x3")}, "ieee": (torch.float32, "ieee")}
+DEFAULT, EXACT = ("tf32", "bf16"), ("ieee", "tf32x3")  # PyTorch's operator is an alternative in the first ones only
 
 OF_FAMILY = 2  # number of candidates to time per family, those with the shortest estimates
 NEAR, LEAST_FAMILIES = 3.0, 3  # families to time: all within NEAR of the best estimate, and at least the best three
 LONGEST_US = 20_000.0  # skip families with longer estimates
 REPETITIONS = 5
-SEED = 23
+
+SHARES = {"network": 0.7, "grouped": 0.15, "depthwise": 0.15}  # of the lists in the price
+# An engine stays if it earns one of these: percent of default calls per 1,000 lines, or percent of exact calls.
+LEAST_PRICE, LEAST_EXACT = 0.30, 1.0
+
+Row = dict[str, Any]
+
+_HEAD = """# What each engine is worth
+
+How many percent longer calls take without an engine or a family, on one H200: geometric means over all calls of the
+fitting lists of `benchmarks/` (audio: one-dimensional layers), in both layouts and all directions. Default calls are
+TF32 and bfloat16, with PyTorch's operator as an alternative. Exact calls are `ieee`. An engine stays if it earns
+{price:.2f} % of default calls per 1,000 lines (price), or {exact:.0f} % of exact calls. The price weighs the lists by
+{shares}. `portable` serves other GPUs. Written by `tools/family_worth.py`.
+"""
 
 
-def neighbour(layer: Layer) -> Layer:
-    """Returns the layer with another batch and size of about equal cost; the result is the same on every machine."""
-    draw = random.Random(f"{SEED} {layer}")
-    batch = max(1, layer.n * draw.choice((1, 2, 3)) // draw.choice((1, 2, 4)))
-    scale = math.sqrt(layer.n / batch)
-    h, w = (max(1, round(size * scale) + draw.randint(-3, 3)) for size in (layer.h, layer.w))
-    return dataclasses.replace(layer, name=f"{layer.name} ({batch} x {h} x {w})", n=batch, h=h, w=w)
-
-
-def worth_timing(plans: list[Plan]) -> dict[str, list[int]]:
+def worth_timing(plans: list[Row]) -> dict[str, list[int]]:
     """Returns the indices of the candidates to time, for each family with a competitive estimate."""
     of_family: dict[str, list[int]] = defaultdict(list)
     for index in sorted(range(len(plans)), key=lambda index: plans[index]["estimate_us"]):
@@ -66,80 +73,115 @@ def worth_timing(plans: list[Plan]) -> dict[str, list[int]]:
     return {family: of_family[family][:OF_FAMILY] for family in near}
 
 
-def chosen_layers(options: argparse.Namespace) -> list[Layer]:
-    layers = layers_of(options)
-    return layers + [neighbour(layer) for layer in layers] if options.neighbours else layers
+def calls_of(layer: Layer, name: str) -> Iterator[tuple[Row, Call | GradientCall]]:
+    """Yields each direction of a layer with all tensors in each layout, and the columns that identify it."""
+    dtype, precision = CLASSES[name]
+    operands = make_operands(layer, dtype, torch.device("cuda"), gradients=True)
+    for layout in LAYOUTS:
+        of, last = operands.in_layout(layout), layout == "nhwc"
+        assert of.grad_output is not None
+        forward = Call(of.input, of.weight, of.bias, **layer.arguments, precision=precision, channels_last=last)
+        row = {"layer": layer.name, "precision": name, "layout": layout}
+        yield row | {"direction": "forward"}, forward
+        for direction, other in (("grad_input", of.weight), ("grad_weight", of.input)):
+            yield row | {"direction": direction}, GradientCall(direction, of.grad_output, other, forward, last)
 
 
 def measure(options: argparse.Namespace) -> None:
-    layers = chosen_layers(options)
+    part, parts = (int(number) for number in options.part.split("/"))
+    layers = list({str(layer.parameters()): layer for layer in read_csv(options.csv)}.values())[part - 1 :: parts]
     timer = CudaTimer(torch.device("cuda"))
+    torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = True
     with options.out.open("w") as out:
-        for _, row, call in each_call(layers, options):
-            chosen = worth_timing(call.candidates())
-            runs = [(family, index) for family, indices in chosen.items() for index in indices]
-            times: dict[str, float] = {}
-            for family, index in random.sample(runs, len(runs)):
-                call.run(index)  # loads the kernel
-                us = timer.median_us(partial(call.run, index), REPETITIONS)
-                times[family] = min(us, times.get(family, us))
-            print(json.dumps(row | {"us": times}), file=out, flush=True)
+        for layer, name in itertools.product(layers, options.precisions.split(",")):
+            for row, call in calls_of(layer, name):
+                chosen = worth_timing(call.candidates())
+                runs = [(family, partial(call.run, index)) for family, indices in chosen.items() for index in indices]
+                runs += [("torch", call.torch)] if name in DEFAULT else []
+                times: dict[str, float] = {}
+                for family, run in random.sample(runs, len(runs)):
+                    run()  # loads the kernel
+                    us = timer.median_us(run, REPETITIONS)
+                    times[family] = min(us, times.get(family, us))
+                print(json.dumps(row | {"us": times}), file=out, flush=True)
 
 
-def estimate(options: argparse.Namespace) -> None:
-    module = build.load("_plan")
-    calls = itertools.product(layers_in_classes(chosen_layers(options), options), LAYOUTS, dump_plans.DIRECTIONS)
-    with options.out.open("w") as out:
-        for (layer, name), layout, direction in calls:
-            problem = dump_plans.problem_of(layer, name, layout == "nhwc")
-            problem["direction"] = dump_plans.DIRECTIONS[direction]
-            times: dict[str, float] = {}
-            for plan in module.candidates(problem, dump_plans.DEVICES["h200"]):
-                times[plan["family"]] = min(plan["estimate_us"], times.get(plan["family"], math.inf))
-            print(json.dumps(row_of(layer, name, layout, direction) | {"us": times}), file=out)
+def loss(rows: Collection[Row], families: Collection[str]) -> float:
+    """Returns how many percent longer the calls take without these families, as a geometric mean.
 
+    Calls that no other family computes do not count.
 
-def without(us: dict[str, float], families: Iterable[str]) -> float:
-    """Returns the slowdown of the call without these families: 1 if another family is as fast.
-
-    >>> without({"flat": 10.0, "nhwc": 12.0}, ["flat"])
-    1.2
+    >>> rows = [{"us": {"flat": 10.0, "nhwc": 12.1}}, {"us": {"nhwc": 9.0, "flat": 11.0}}, {"us": {"flat": 1.0}}]
+    >>> round(loss(rows, ["flat"]), 6)
+    10.0
     """
-    others = [time for family, time in us.items() if family not in families]
-    return max(1.0, min(others) / min(us.values())) if others else math.inf
+    factors = []
+    for row in rows:
+        others = [us for family, us in row["us"].items() if family not in families]
+        if others:
+            factors.append(max(1.0, min(others) / min(row["us"].values())))
+    return 100 * (statistics.geometric_mean(factors) - 1) if factors else 0.0
 
 
-def worth(rows: list[dict[str, Any]], family: str) -> tuple[int, float, float, str]:
-    """Returns how many calls the family is fastest in, the mean and the largest slowdown without it, and that call."""
-    lost = [(without(row["us"], [family]), row) for row in rows]
-    finite = [factor for factor, _ in lost if factor < math.inf]
-    most, worst = max(lost, key=lambda pair: pair[0])
-    name = f"{worst['layer']}, {worst['direction']}, {worst['precision']}, {worst['layout']}"
-    return sum(factor > 1 for factor, _ in lost), statistics.geometric_mean(finite) - 1, most - 1, name
+def engines() -> dict[str, list[str]]:
+    """Returns the families of each folder of kernels/."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "kernels").glob("*/*.cpp")):
+        found[path.parent.name] += re.findall(r"^void add_(\w+)_plans\(", path.read_text(), re.MULTILINE)
+    return {folder: families for folder, families in found.items() if families}
+
+
+def lines_of(folder: str) -> int:
+    files = (path for path in (ROOT / "kernels" / folder).rglob("*") if path.is_file() and path.suffix != ".md")
+    return sum(len(path.read_text().splitlines()) for path in files)
+
+
+def table_text(lists: dict[str, list[Row]]) -> str:
+    """Returns docs/families.md for the measured rows of each list."""
+    default = {name: [row for row in rows if row["precision"] in DEFAULT] for name, rows in lists.items()}
+    exact = [row for rows in lists.values() for row in rows if row["precision"] in EXACT]
+    shares = ", ".join(f"{share} ({name})" for name, share in SHARES.items())
+    lines = [
+        _HEAD.format(price=LEAST_PRICE, exact=LEAST_EXACT, shares=shares),
+        f"| engine | lines | {' | '.join(default)} | exact | price |",
+        "|---|---|" + "---|" * (len(default) + 2),
+    ]
+    measured = {family for rows in lists.values() for row in rows for family in row["us"]}
+    rows = []
+    for folder, defined in engines().items():
+        families = [family for family in defined if family in measured]
+        of_lists = {name: loss(calls, families) for name, calls in default.items()}
+        price = sum(share * of_lists.get(name, 0.0) for name, share in SHARES.items()) / lines_of(folder) * 1000
+        numbers = " | ".join(f"{value:.2f}" for value in (*of_lists.values(), loss(exact, families), price))
+        rows.append((price, f"| `{folder}` | {lines_of(folder)} | {numbers} |"))
+        for family in families if len(families) > 1 else ():
+            numbers = " | ".join(f"{loss(calls, [family]):.2f}" for calls in (*default.values(), exact))
+            rows.append((price - 1e-9, f"| – `{family}` | | {numbers} | |"))
+    lines += [text for _, text in sorted(rows, key=lambda row: -row[0])]
+    return "\n".join(lines) + "\n"
 
 
 def table(options: argparse.Namespace) -> None:
-    rows = [json.loads(line) for path in options.measured for line in path.read_text().splitlines()]
-    rows = [row for row in rows if row["us"]]
-    families = sorted({family for row in rows for family in row["us"]})
-    print(f"{len(rows)} calls\n")
-    print("| family | fastest in calls | mean loss | largest loss | call of the largest loss |\n|---|---|---|---|---|")
-    for family in sorted(families, key=lambda one: -worth(rows, one)[1]):
-        calls, mean, most, name = worth(rows, family)
-        print(f"| {family} | {calls} | {100 * mean:.2f} % | {100 * most:.0f} % | {name} |")
+    lists: dict[str, list[Row]] = defaultdict(list)
+    for name, path in (argument.split("=", 1) for argument in options.lists):
+        lists[name] += [json.loads(line) for line in Path(path).read_text().splitlines()]
+    text = table_text(lists)
+    (ROOT / "docs/families.md").write_text(text)
+    print(text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    for word, run, says in (("measure", measure, "time the families"), ("estimate", estimate, "write estimates")):
-        asking = commands.add_parser(word, help=says)
-        asking.set_defaults(run=run)
-        add_options(asking)
-        asking.add_argument("--neighbours", action="store_true", help="add each layer with another batch and size")
-    showing = commands.add_parser("table", help="print the table")
+    measuring = commands.add_parser("measure", help="time the families")
+    measuring.set_defaults(run=measure)
+    measuring.add_argument("out", type=Path)
+    measuring.add_argument("--csv", type=Path, required=True, help="the layers (benchmarks/README.md)")
+    measuring.add_argument("--precisions", default=",".join(CLASSES))
+    measuring.add_argument("--part", default="1/1", help="I/N: every N-th layer from the I-th")
+    showing = commands.add_parser("table", help="write docs/families.md")
     showing.set_defaults(run=table)
-    showing.add_argument("measured", type=Path, nargs="+")
+    showing.add_argument("lists", nargs="+", metavar="LIST=ROWS.jsonl")
     options = parser.parse_args()
     options.run(options)
 
