@@ -25,16 +25,16 @@
 #include "portable/grad_weight_layout.h"
 #include "portable/layout.h"
 #include "problem/problem.h"
+#include "rows_sm90a/strided_layout.h"
+#include "rows_sm90a/window_layout.h"
 #include "scatter_sm90a/layout.h"
 #include "simt/grad_weight_layout.h"
 #include "simt/layout.h"
 #include "streamed/layout.h"
-#include "strided_sm90a/layout.h"
 #include "thin/grad_input_layout.h"
 #include "thin/grad_weight_layout.h"
 #include "thin/layout.h"
 #include "thin/outer_weight_layout.h"
-#include "window_sm90a/layout.h"
 
 namespace convt {
 
@@ -68,8 +68,8 @@ inline epilogue::Fuses fuses_results(const ConvTProblem&) { return epilogue::Fus
   X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, fuses_results)          \
   X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, fuses_nothing)              \
   X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, fuses_results)                       \
-  X(StridedTile, strided, "strided_sm90a", on_hopper_tensor_cores, fuses_results)                 \
-  X(WindowTile, window, "window_sm90a", on_hopper_tensor_cores, fuses_channels)                   \
+  X(StridedTile, strided, "rows_sm90a", on_hopper_tensor_cores, fuses_results)                    \
+  X(WindowTile, window, "rows_sm90a", on_hopper_tensor_cores, fuses_channels)                     \
   X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, fuses_nothing)                 \
   X(PortableTile, portable, "portable", on_portable_tensor_cores, fuses_results)                  \
   X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, fuses_nothing)\

@@ -6,7 +6,7 @@
 //
 // Element e of a window of the tile that begins at position p is source coordinate (p + shift + e) * step + residue.
 // Taps of a run are a product of two arithmetic progressions, so a kernel walks them with two additions.
-// Called by: plan/ and launch/ of the engines flat, patch, strided, window and nhwc, which pack weights in its
+// Called by: plan/ and launch/ of the engines flat, patch, rows and nhwc, which pack weights in its
 // order. Must not know: torch, CUDA, tiles.
 #pragma once
 

@@ -6,4 +6,4 @@
 #undef __shared__
 #define __shared__ static
 
-#include "window_sm90a/instances/convolve.cu"
+#include "rows_sm90a/instances/window.cu"

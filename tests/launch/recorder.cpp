@@ -21,12 +21,11 @@
 #include "patch_sm90a/instances.h"
 #include "portable/instances.h"
 #include "reduce/kernels.h"
+#include "rows_sm90a/instances.h"
 #include "scatter_sm90a/instances.h"
 #include "simt/instances.h"
 #include "streamed/instances.h"
-#include "strided_sm90a/instances.h"
 #include "thin/instances.h"
-#include "window_sm90a/instances.h"
 
 static thread_local std::vector<RecordedLaunch> launches;
 
@@ -141,11 +140,11 @@ const void* kernel_of(int32_t instance) { return kFlatInstances[instance].name; 
 const void* pack_operands(DataType) { return "operands pack"; }
 }  // namespace flat_sm90a
 
-namespace strided_sm90a {
+namespace rows_sm90a::strided {
 CONVT_STRIDED_INSTANCES(ONE)
 }
 
-namespace window_sm90a {
+namespace rows_sm90a::window {
 CONVT_WINDOW_INSTANCES(ONE)
 }
 

@@ -20,7 +20,7 @@ from plan.problems import (
 from plan.profile import many_problems
 from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 
-engine_plans = functools.partial(plans_of, "strided_sm90a")
+engine_plans = functools.partial(plans_of, "rows_sm90a")
 
 QUADS = 64  # of a tile, half as many where its warpgroups alternate
 MOST_OF_BOX = 256  # elements along each dimension of what a tensor map copies at once

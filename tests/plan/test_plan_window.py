@@ -24,7 +24,7 @@ from plan.problems import (
 from plan.profile import many_problems
 from plan.tensor_cores import CLASSES_WITH_TF32X3, HALF, plans_of
 
-engine_plans = functools.partial(plans_of, "window_sm90a")
+engine_plans = functools.partial(plans_of, "rows_sm90a")
 
 DIRECTIONS = [FORWARD, GRAD_INPUT]
 

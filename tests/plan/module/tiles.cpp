@@ -5,9 +5,9 @@
 #include "module/values.h"
 #include "nhwc_sm90a/layout.h"
 #include "plan/tap_program.h"
+#include "rows_sm90a/window_layout.h"
 #include "simt/instances.h"
 #include "simt/layout.h"
-#include "window_sm90a/layout.h"
 
 static convt::TileShape shape_of(const py::dict& values) {
   return convt::TileShape{field<int32_t>(values, "block_co"), field<int32_t>(values, "tile_n"),

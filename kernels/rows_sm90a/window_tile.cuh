@@ -5,9 +5,9 @@
 #include "element/operand.cuh"
 #include "hopper/tiles.cuh"
 #include "ptx/shared.cuh"
-#include "window_sm90a/params.h"
+#include "rows_sm90a/window_params.h"
 
-namespace convt::window_sm90a {
+namespace convt::rows_sm90a::window {
 
 using hopper::first_tile;
 using hopper::tile_step;
@@ -194,4 +194,4 @@ class Source {
 
 #endif
 
-}  // namespace convt::window_sm90a
+}  // namespace convt::rows_sm90a::window

@@ -9,11 +9,11 @@
 #include "hopper/slots.cuh"
 #include "pipeline/copy_vector.cuh"
 #include "ptx/tensor_copy.cuh"
-#include "strided_sm90a/epilogue.cuh"
-#include "strided_sm90a/instances.h"
-#include "strided_sm90a/mainloop.cuh"
+#include "rows_sm90a/instances.h"
+#include "rows_sm90a/strided_epilogue.cuh"
+#include "rows_sm90a/strided_mainloop.cuh"
 
-namespace convt::strided_sm90a {
+namespace convt::rows_sm90a::strided {
 
 #ifdef CONVT_HAS_WGMMA
 
@@ -123,7 +123,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Chunks&
 
 template <typename Shape>
 struct Convolution : hopper::Slots<Params> {
-  using Params = strided_sm90a::Params;
+  using Params = rows_sm90a::strided::Params;
   // Registers: 2 * 232 + 40 = 3 * 168.
   static constexpr hopper::Roles kRoles{kStridedThreads, 1, kStridedConsumers, 232, 40};
 
@@ -202,8 +202,8 @@ struct Convolution : hopper::Slots<Params> {
 #endif
 };
 
-}  // namespace convt::strided_sm90a
+}  // namespace convt::rows_sm90a::strided
 
 #define CONVT_STRIDED_INSTANCE(symbol, dtype, precision, form, block_n, kernel, alternate) \
-  CONVT_DEFINE_CONVOLUTION(strided_sm90a, symbol, dtype, precision, block_n,               \
+  CONVT_DEFINE_CONVOLUTION(rows_sm90a::strided, symbol, dtype, precision, block_n,         \
                            Shape<Traits, StridedForm::form, kernel, alternate>)

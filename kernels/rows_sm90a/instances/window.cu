@@ -1,3 +1,3 @@
-#include "window_sm90a/kernel.cuh"
+#include "rows_sm90a/window_kernel.cuh"
 
 CONVT_WINDOW_INSTANCES(CONVT_WINDOW_INSTANCE)

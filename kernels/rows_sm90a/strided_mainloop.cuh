@@ -2,9 +2,9 @@
 #pragma once
 
 #include "pipeline/ring.cuh"
-#include "strided_sm90a/tile.cuh"
+#include "rows_sm90a/strided_tile.cuh"
 
-namespace convt::strided_sm90a {
+namespace convt::rows_sm90a::strided {
 
 #ifdef CONVT_HAS_WGMMA
 
@@ -321,4 +321,4 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
 
 #endif
 
-}  // namespace convt::strided_sm90a
+}  // namespace convt::rows_sm90a::strided

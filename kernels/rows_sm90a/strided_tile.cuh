@@ -5,9 +5,9 @@
 #include "element/registers.cuh"
 #include "hopper/tiles.cuh"
 #include "ptx/shared.cuh"
-#include "strided_sm90a/params.h"
+#include "rows_sm90a/strided_params.h"
 
-namespace convt::strided_sm90a {
+namespace convt::rows_sm90a::strided {
 
 using hopper::first_tile;
 using hopper::tile_step;
@@ -212,4 +212,4 @@ __device__ __forceinline__ void to_fragments(Fragments<Shape>& fragments, const 
 
 #endif
 
-}  // namespace convt::strided_sm90a
+}  // namespace convt::rows_sm90a::strided

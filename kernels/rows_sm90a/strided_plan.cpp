@@ -1,12 +1,11 @@
-#include "plan/plan.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "plan/cost.h"
+#include "plan/plan.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
-#include "strided_sm90a/layout.h"
+#include "rows_sm90a/strided_layout.h"
 
 namespace convt {
 namespace {

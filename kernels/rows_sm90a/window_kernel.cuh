@@ -6,11 +6,11 @@
 #include "hopper/instance.cuh"
 #include "hopper/kernel.cuh"
 #include "ptx/tensor_copy.cuh"
-#include "window_sm90a/epilogue.cuh"
-#include "window_sm90a/instances.h"
-#include "window_sm90a/mainloop.cuh"
+#include "rows_sm90a/instances.h"
+#include "rows_sm90a/window_epilogue.cuh"
+#include "rows_sm90a/window_mainloop.cuh"
 
-namespace convt::window_sm90a {
+namespace convt::rows_sm90a::window {
 
 #ifdef CONVT_HAS_WGMMA
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_slot
 
 template <typename Shape>
 struct Convolution {
-  using Params = window_sm90a::Params;
+  using Params = rows_sm90a::window::Params;
   // Registers: 2 * 216 + 2 * 40 = 4 * 128.
   static constexpr hopper::Roles kRoles{kWindowThreads, 1, kWindowWarps / 4, 216, 40};
 
@@ -122,7 +122,7 @@ struct Convolution {
 #endif
 };
 
-}  // namespace convt::window_sm90a
+}  // namespace convt::rows_sm90a::window
 
 #define CONVT_WINDOW_INSTANCE(symbol, dtype, precision, block_n, kernel_w) \
-  CONVT_DEFINE_CONVOLUTION(window_sm90a, symbol, dtype, precision, block_n, Shape<Traits, kernel_w>)
+  CONVT_DEFINE_CONVOLUTION(rows_sm90a::window, symbol, dtype, precision, block_n, Shape<Traits, kernel_w>)

@@ -5,9 +5,9 @@
 
 #include "element/registers.cuh"
 #include "pipeline/ring.cuh"
-#include "window_sm90a/tile.cuh"
+#include "rows_sm90a/window_tile.cuh"
 
-namespace convt::window_sm90a {
+namespace convt::rows_sm90a::window {
 
 #ifdef CONVT_HAS_WGMMA
 
@@ -241,4 +241,4 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
 
 #endif
 
-}  // namespace convt::window_sm90a
+}  // namespace convt::rows_sm90a::window

@@ -1,3 +1,3 @@
-#include "strided_sm90a/kernel.cuh"
+#include "rows_sm90a/strided_kernel.cuh"
 
 CONVT_STRIDED_INSTANCES(CONVT_STRIDED_INSTANCE)

@@ -9,9 +9,9 @@
 #include "epilogue/steps.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
-#include "window_sm90a/tile.cuh"
+#include "rows_sm90a/window_tile.cuh"
 
-namespace convt::window_sm90a {
+namespace convt::rows_sm90a::window {
 
 #ifdef CONVT_HAS_WGMMA
 
@@ -233,4 +233,4 @@ __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, 
 
 #endif
 
-}  // namespace convt::window_sm90a
+}  // namespace convt::rows_sm90a::window

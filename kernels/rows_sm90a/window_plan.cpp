@@ -1,13 +1,12 @@
-#include "plan/plan.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "plan/cost.h"
+#include "plan/plan.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
-#include "window_sm90a/instances.h"
-#include "window_sm90a/layout.h"
+#include "rows_sm90a/instances.h"
+#include "rows_sm90a/window_layout.h"
 
 namespace convt {
 namespace {

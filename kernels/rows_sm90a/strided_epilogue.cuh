@@ -5,9 +5,9 @@
 #include "epilogue/steps.cuh"
 #include "epilogue/store_neighbours.cuh"
 #include "reduce/cluster.cuh"
-#include "strided_sm90a/tile.cuh"
+#include "rows_sm90a/strided_tile.cuh"
 
-namespace convt::strided_sm90a {
+namespace convt::rows_sm90a::strided {
 
 #ifdef CONVT_HAS_WGMMA
 
@@ -139,4 +139,4 @@ __device__ __forceinline__ void store_gradient(const Accumulators<Shape>& acc, c
 
 #endif
 
-}  // namespace convt::strided_sm90a
+}  // namespace convt::rows_sm90a::strided

@@ -1,17 +1,17 @@
-// Plans of the strided engine (strided_sm90a/): 4 x 4 and 3 x 3 kernels of stride 2 and padding 1 in NCHW, which double
+// Plans of the strided engine (rows_sm90a/): 4 x 4 and 3 x 3 kernels of stride 2 and padding 1 in NCHW, which double
 // an image, and their gradients of the input.
 //
 // Positions are pixels of the smaller image, and the rows of a matrix product whose first operand, windows of the
 // source, is read into registers from the source as it lies in memory. A thread has four neighbouring positions of a
 // row, a quad. An image is cut into strips of columns; the quads of a strip are one sequence, row after row, and a tile
 // is a piece of it or, where images are small, several whole images.
-// Called by: plan/families.h, strided_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
+// Called by: plan/families.h, rows_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>
 
 #include "problem/problem.h"
-#include "strided_sm90a/instances.h"
+#include "rows_sm90a/instances.h"
 
 namespace convt {
 

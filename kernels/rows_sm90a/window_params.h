@@ -1,4 +1,4 @@
-// What the window engine's kernel is launched with. Filled by window_sm90a/launch.cpp, constant for the whole grid.
+// What the window engine's kernel is launched with. Filled by rows_sm90a/launch.cpp, constant for the whole grid.
 #pragma once
 
 #include <cuda.h>
@@ -7,9 +7,9 @@
 
 #include "epilogue/program.h"
 #include "plan/divisor.h"
-#include "window_sm90a/layout.h"
+#include "rows_sm90a/window_layout.h"
 
-namespace convt::window_sm90a {
+namespace convt::rows_sm90a::window {
 
 struct Params {
   // The source as dimensions [image][row][channel][column], columns innermost; zeros outside of it. Map number
@@ -55,4 +55,4 @@ struct Params {
   int32_t staged_begin, barriers_begin;  // in shared memory
 };
 
-}  // namespace convt::window_sm90a
+}  // namespace convt::rows_sm90a::window

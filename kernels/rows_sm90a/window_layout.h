@@ -1,10 +1,10 @@
-// Geometry of the window engine (window_sm90a/): layers of stride and dilation 1 in NCHW, whose source windows stay in
+// Geometry of the window engine (rows_sm90a/): layers of stride and dilation 1 in NCHW, whose source windows stay in
 // registers for all taps of a row.
 //
 // A tile is `tile_h` rows of `tile_w` columns of a set of result channels. Two warpgroups multiply; each of their eight
 // warps has a patch of 32 columns and a few rows, and the warps lie beside and above each other as the tile's width
 // says. A stage has one step of K of the source rows that a tile reads, as they lie in memory, and the weights of all
-// taps. Called by: window_sm90a/plan.cpp, window_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
+// taps. Called by: rows_sm90a/window_plan.cpp, rows_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the convolution kernel of the strided engine is launched with. Filled by strided_sm90a/launch.cpp, constant for
+// What the convolution kernel of the strided engine is launched with. Filled by rows_sm90a/launch.cpp, constant for
 // the whole grid.
 #pragma once
 
@@ -8,9 +8,9 @@
 
 #include "epilogue/program.h"
 #include "plan/divisor.h"
-#include "strided_sm90a/layout.h"
+#include "rows_sm90a/strided_layout.h"
 
-namespace convt::strided_sm90a {
+namespace convt::rows_sm90a::strided {
 
 inline constexpr int kMaxCopies = 8;
 
@@ -66,4 +66,4 @@ struct Params {
   int32_t weights_begin, zeros_begin, barriers_begin;  // in shared memory
 };
 
-}  // namespace convt::strided_sm90a
+}  // namespace convt::rows_sm90a::strided
