@@ -47,9 +47,8 @@ __device__ __forceinline__ void multiply_set(Accumulators<Shape>& acc, const Fra
     for (int tap = 0; tap < Taps::count(phase, set); ++tap) {
 #pragma unroll
       for (int block = 0; block < 2; ++block) {
-        ptx::wgmma<typename Shape::Traits::Element>(acc.r[phase][block], fragments[Taps::fragment(phase, tap) + block],
-                                                    b.moved(Taps::place(phase, set, tap) * (Shape::kTapBytes / 16)),
-                                                    true);
+        ptx::wgmma<typename Shape::Element>(acc.r[phase][block], fragments[Taps::fragment(phase, tap) + block],
+                                            b.moved(Taps::place(phase, set, tap) * (Shape::kTapBytes / 16)), true);
       }
     }
   }

@@ -1,78 +1,56 @@
 // Which results a tile of the strided engine owns, what a thread holds of them, and what it reads of the source.
 #pragma once
 
-#include "element/operand.cuh"
 #include "element/registers.cuh"
-#include "hopper/tiles.cuh"
 #include "ptx/shared.cuh"
-#include "rows_sm90a/strided_params.h"
+#include "rows_sm90a/tile.cuh"
 
 namespace convt::rows_sm90a::strided {
 
-using hopper::first_tile;
-using hopper::tile_step;
-
 inline constexpr int kConsumerThreads = 128 * kStridedConsumers;
 
-template <typename TraitsValue, StridedForm kFormValue, int kKernelValue, bool kAlternateValue>
-struct Shape {
-  using Traits = TraitsValue;
-  using Element = typename Traits::Element;
-  static constexpr StridedForm kForm = kFormValue;
-  static constexpr int kKernel = kKernelValue;
-  static constexpr bool kAlternate = kAlternateValue;  // warpgroups have the same positions and every other stage
-  static constexpr bool kOutput = (kForm == StridedForm::kOutput);
-  static constexpr int kElement = sizeof(Element);
-  static constexpr int kN = Traits::kN;
-  static constexpr int kStep = strided_step(kForm);
+template <StridedShape kOf>
+struct Shape : Traits<kOf> {
+  static constexpr int kKernel = kOf.kernel;
+  static constexpr bool kAlternate = kOf.alternate;
+  static constexpr bool kOutput = kOf.output();
+  static constexpr int kStep = kOf.step();
   static constexpr int kScale = kOutput ? 2 : 1;  // result columns (rows) from a position to the next
-  static constexpr bool kAllPhases = strided_all_phases(kForm, kKernel);
-  static constexpr int kPhases = strided_phases(kForm, kKernel);  // H phase * 2 + W phase
-  static constexpr int kRows = strided_rows(kForm, kKernel);
-  static constexpr int kFirstRow = strided_first_row(kForm, kKernel);
+  static constexpr bool kAllPhases = kOf.all_phases();
+  static constexpr int kPhases = kOf.phases();  // H phase * 2 + W phase
+  static constexpr int kRows = kOf.rows();
   static constexpr int kGroups = kOutput ? 1 : 2;  // of products for a row, issued together
   static constexpr int kFragments = kOutput && !kAllPhases ? 4 : 3;  // of a group
   static constexpr int kWindow = 4 * kStep + 2;  // columns of the source that a thread has, from -1 on
   static constexpr bool kLeft = !kAllPhases;  // the first and the last of them are read
   static constexpr bool kRight = kOutput || kKernel == 4;
-  static constexpr int kSlotRows = strided_slot_rows(kForm);
+  static constexpr int kSlotRows = kOf.slot_rows();
   static constexpr int kStageSlots = kRows / kSlotRows;  // of weights
-  static constexpr int kStageChannels = strided_channels(kElement);
-  static constexpr bool kSplit = Traits::kSplit;
-  static constexpr int kTapBytes = strided_tap_bytes(kN, kSplit);
-  static constexpr int kSlotBytes = strided_slot_taps(kForm, kKernel) * kTapBytes;
+  static constexpr int kSlotBytes = kOf.slot_bytes();
   // Lanes 0 to 7 read shared memory at a time, of two quads. Where quads are 8 columns of float32 apart, neighbours
   // would meet in the same banks: these lanes then have every other one.
-  static constexpr bool kPermuted = !kOutput && kElement == 4;
+  static constexpr bool kPermuted = !kOutput && kOf.element() == 4;
 };
 
-struct Tile {
-  int32_t channel_tile, phase, group;
+struct Tile : Place {
   int32_t column, row;  // the first of its positions
   int32_t begin;        // its first quad in the strip
-  int32_t image;
 };
 
-// Neighbouring tiles share their source in L2: channels first, then H phases, groups, positions.
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
-  Tile tile;
-  int32_t strip, piece, column;
-  number = params.channel_tiles(number, &tile.channel_tile);
-  number = params.phase_tiles(number, &tile.phase);
-  number = params.group_tiles(number, &tile.group);
-  number = params.strip_tiles(number, &piece);
-  number = params.strips(number, &strip);
-  tile.image = number * params.tile_images;
-  tile.begin = piece * params.tile_quads;
+  Tile tile{place_of(params, number)};
+  int32_t column;
+  tile.image *= params.tile_images;
+  tile.begin = tile.inner * params.tile_quads;
   tile.row = params.by_row(tile.begin, &column);
-  tile.column = strip * params.strip_width;
+  tile.column = tile.outer * params.strip_width;
   return tile;
 }
 
 // The first row of the source that a position of this row reads.
 template <typename Shape>
 __device__ __forceinline__ int32_t source_row(const Tile& tile, int32_t row) {
-  return row * Shape::kStep + tile.phase + Shape::kFirstRow;
+  return row * Shape::kStep + tile.phase + Shape::kShape.first_row();
 }
 
 // The stages of a tile that a CTA multiplies.

@@ -125,8 +125,8 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
   constexpr int kVectors = kWindowWarps / 2 * kWindowColumns * Shape::kRows / kVector / 32;  // of a lane and channel
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), tile_w = 1 << params.tile_w_log2;
   const int32_t vectors_log2 = params.tile_w_log2 - (Shape::kElement == 4 ? 2 : 3);
-  const int32_t first_row = tile.row + consumer * (params.advance_h / 2);
-  const bool first_tile = tile.column_tile == 0, last_tile = tile.column_tile == params.column_tiles.value - 1;
+  const int32_t first_row = tile.row + consumer * (params.tile_h / 2);
+  const bool first_tile = tile.inner == 0, last_tile = tile.inner == params.inner_tiles.value - 1;
   const int32_t first_channel = tile.channel_tile * Shape::kN + piece * Shape::kStagedChannels;
   const int32_t channels = min(Shape::kStagedChannels, params.n_channels - first_channel);
   Element* g_channel = static_cast<Element*>(params.result) + tile.image * params.result_stride[0] +

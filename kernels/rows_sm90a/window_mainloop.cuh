@@ -104,7 +104,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
           const bool first = tap_row == 0 && tap == 0;
 #pragma unroll
           for (int block = 0; block < 2; ++block) {
-            ptx::wgmma<typename Shape::Traits::Element>(
+            ptx::wgmma<typename Shape::Element>(
                 acc.r[result_row][block], mine[block],
                 stage.weights.moved((tap_row * kKernelW + tap) * (Shape::kTapBytes / 16)), !first || chunk > 0);
           }
@@ -161,10 +161,10 @@ __device__ __forceinline__ void multiply_split(Accumulators<Shape>& runs, int bl
     const int result_row = row - tap_row;
     if (result_row < 0 || result_row >= Shape::kRows) continue;
     const ptx::MatrixDescriptor high = b.moved((tap_row * Shape::kKernelW + tap) * (Shape::kTapBytes / 16));
-    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.low, high, add);
-    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.high,
-                                                high.moved(Shape::kTermBytes / 16), true);
-    ptx::wgmma<typename Shape::Traits::Element>(runs.r[result_row][block], columns.high, high, true);
+    ptx::wgmma<typename Shape::Element>(runs.r[result_row][block], columns.low, high, add);
+    ptx::wgmma<typename Shape::Element>(runs.r[result_row][block], columns.high, high.moved(Shape::kTermBytes / 16),
+                                        true);
+    ptx::wgmma<typename Shape::Element>(runs.r[result_row][block], columns.high, high, true);
   }
 }
 

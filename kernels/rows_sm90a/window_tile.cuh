@@ -2,56 +2,35 @@
 // source.
 #pragma once
 
-#include "element/operand.cuh"
-#include "hopper/tiles.cuh"
 #include "ptx/shared.cuh"
-#include "rows_sm90a/window_params.h"
+#include "rows_sm90a/tile.cuh"
 
 namespace convt::rows_sm90a::window {
 
-using hopper::first_tile;
-using hopper::tile_step;
-
-// Traits::kN result channels, kernels of kWindowKernelH x kKernelWValue taps.
-template <typename TraitsValue, int kKernelWValue>
-struct Shape {
-  using Traits = TraitsValue;
-  using Element = typename Traits::Element;
-  static constexpr int kN = Traits::kN;
-  static constexpr int kElement = sizeof(Element);
-  static constexpr int kVector = 16 / kElement;  // elements
+template <WindowShape kOf>
+struct Shape : Traits<kOf> {
+  static constexpr int kVector = kOf.vector();
   static constexpr int kKernelH = kWindowKernelH;
-  static constexpr int kKernelW = kKernelWValue;
-  static constexpr int kRows = window_warp_rows(kN, kElement, Traits::kTerms);  // results of a warp
-  static constexpr int kSourceRows = kRows + kKernelH - 1;      // that it reads
-  static constexpr bool kShifts = window_serves_classes(kN, kElement, Traits::kTerms, kKernelW);
-  static constexpr int kTermBytes = 32 * kN;  // of a tap's weights
-  static constexpr int kTapBytes = kTermBytes * Traits::kTerms;
-  static constexpr int kWeightBytes = window_weight_bytes(kN, Traits::kTerms, kKernelW);
-  static constexpr int kStagedPieces = window_staged_pieces(kN, kElement, Traits::kTerms, kKernelW);
-  static constexpr int kStagedChannels = kN / kStagedPieces;
-  static constexpr int kStagedPitch = window_staged_pitch(kN, kElement, Traits::kTerms);
-  static constexpr int kStagedBytes = window_staged_bytes(kN, kElement, Traits::kTerms, kKernelW);
-  static constexpr int kBiasBegin = kStagedChannels * kStagedPitch * kElement;  // in a warpgroup's staged bytes
+  static constexpr int kKernelW = kOf.kernel_w;
+  static constexpr int kRows = kOf.warp_rows();  // results of a warp
+  static constexpr int kSourceRows = kRows + kKernelH - 1;  // that it reads
+  static constexpr int kTermBytes = 32 * kOf.block_n;  // of a tap's weights
+  static constexpr int kWeightBytes = kOf.weight_bytes();
+  static constexpr int kStagedPieces = kOf.staged_pieces();
+  static constexpr int kStagedChannels = kOf.staged_channels();
+  static constexpr int kStagedPitch = kOf.staged_pitch();
+  static constexpr int kStagedBytes = kOf.staged_bytes();
+  static constexpr int kBiasBegin = kOf.staged_result_bytes();  // in a warpgroup's staged bytes
 };
 
-struct Tile {
-  int32_t channel_tile;
-  int32_t group;
-  int32_t column_tile;
+struct Tile : Place {
   int32_t column, row;  // of its first result; the first tile's may be negative
-  int32_t image;
 };
 
-// Channel tiles share their source in L2, neighbours along a row and rows of tiles their halos.
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
-  Tile tile;
-  number = params.channel_tiles(number, &tile.channel_tile);
-  number = params.group_tiles(number, &tile.group);
-  number = params.column_tiles(number, &tile.column_tile);
-  tile.image = params.row_tiles(number, &tile.row);
-  tile.row *= params.advance_h;
-  tile.column = params.begin_w + tile.column_tile * params.advance_w;
+  Tile tile{place_of(params, number)};
+  tile.row = tile.outer * params.tile_h;
+  tile.column = params.begin_w + tile.inner * params.advance_w;
   return tile;
 }
 

@@ -87,18 +87,18 @@ def classes_of(problem, element: int) -> tuple[int, int] | None:
     return row_classes, channel_classes
 
 
-def column_tiles(plan, grid, result_w: int, row_begin: int, element: int) -> list[tuple[int, int]]:
+def column_tiles(plan, result_w: int, row_begin: int, element: int) -> list[tuple[int, int]]:
     """The columns that each tile stores of a row of the result that begins at that element of memory."""
     overlap, tiles = plan["overlap"], []
-    for number in range(grid["column_tiles"]):
-        begin = grid["begin_w"] + number * (plan["tile_w"] - overlap)
+    for number in range(plan["column_tiles"]):
+        begin = plan["begin_w"] + number * (plan["tile_w"] - overlap)
         end = begin + plan["tile_w"] - overlap
         if overlap:
             begin += -(row_begin + begin) % overlap
             end += -(row_begin + end) % overlap
         if number == 0:
             begin = 0
-        if number == grid["column_tiles"] - 1:
+        if number == plan["column_tiles"] - 1:
             end = result_w
         tiles.append((begin, end))
     return tiles
@@ -134,17 +134,16 @@ def test_plans_are_legal(plan_module, kind, direction, kernel_w, padding, size, 
     plans = engine_plans(plan_module, problem)
     assert plans
     for plan in plans:
-        grid = plan_module.window_grid(problem, plan["block_n"], plan["tile_w"], plan["overlap"])
         # Tiles begin where their source windows begin on 16 bytes.
-        for number in range(grid["column_tiles"]):
-            begin = grid["begin_w"] + number * (plan["tile_w"] - plan["overlap"])
+        for number in range(plan["column_tiles"]):
+            begin = plan["begin_w"] + number * (plan["tile_w"] - plan["overlap"])
             assert (begin + first_w) * element % 16 == 0, plan
         # They own every column of a row once, whatever sector it begins in, and none that they do not compute.
         for row_begin in range(32 // element):
             end = 0
-            tiles = column_tiles(plan, grid, result_w, row_begin, element)
+            tiles = column_tiles(plan, result_w, row_begin, element)
             for number, (first, last) in enumerate(tiles):
-                begin = grid["begin_w"] + number * (plan["tile_w"] - plan["overlap"])
+                begin = plan["begin_w"] + number * (plan["tile_w"] - plan["overlap"])
                 assert first == end or first >= last, (plan, tiles)
                 assert begin <= first, (plan, tiles)
                 assert last <= begin + plan["tile_w"], (plan, tiles)
@@ -153,9 +152,9 @@ def test_plans_are_legal(plan_module, kind, direction, kernel_w, padding, size, 
         parts = 2 if kind == "tf32x3" else 1
         rows = 64 // plan["block_n"] if parts > 1 else 4 if plan["block_n"] == 32 and element == 2 else 2
         assert plan["tile_h"] * plan["tile_w"] == 8 * 32 * rows, plan
-        assert grid["row_tiles"] == -(-result_h // plan["tile_h"]), plan
-        assert grid["channel_tiles"] == -(-n_channels // plan["block_n"]), plan
-        tiles = batch * grid["row_tiles"] * grid["column_tiles"] * grid["channel_tiles"]
+        assert plan["row_tiles"] == -(-result_h // plan["tile_h"]), plan
+        assert plan["channel_tiles"] == -(-n_channels // plan["block_n"]), plan
+        tiles = batch * plan["row_tiles"] * plan["column_tiles"] * plan["channel_tiles"]
         assert plan["num_tiles"] == tiles, plan
         assert 1 <= plan["num_blocks"] <= min(H200[1], tiles), plan
         # A stage has 32 bytes of every position's channels: rows of the source, and the taps' weights.
@@ -179,7 +178,7 @@ def test_plans_are_legal(plan_module, kind, direction, kernel_w, padding, size, 
         assert plan["staged_begin"] + 2 * staged <= plan["barriers_begin"], plan
         assert plan["barriers_begin"] + 16 * (plan["source_slots"] + 2) <= plan["shared_bytes"] <= H200[2], plan
         assert plan["packed_bytes"] == plan["workspace_bytes"], plan
-        assert plan["packed_bytes"] == grid["channel_tiles"] * plan["num_chunks"] * weights, plan
+        assert plan["packed_bytes"] == plan["channel_tiles"] * plan["num_chunks"] * weights, plan
 
 
 @many_problems

@@ -28,6 +28,8 @@ static void add_places(const convt::StridedTile& tile, py::dict& result) {
 static void add_places(const convt::WindowTile& tile, py::dict& result) {
   result["slot_bytes"] = tile.slot_bytes, result["pitch"] = tile.pitch;
   result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
+  result["channel_tiles"] = tile.grid.channels, result["begin_w"] = tile.begin_w;
+  result["column_tiles"] = tile.grid.inner, result["row_tiles"] = tile.grid.outer;
 }
 
 static void add_places(const convt::NhwcTile& tile, py::dict& result) {

@@ -5,7 +5,7 @@
 #include "module/values.h"
 #include "nhwc_sm90a/layout.h"
 #include "plan/tap_program.h"
-#include "rows_sm90a/window_layout.h"
+#include "rows_sm90a/layout.h"
 #include "simt/instances.h"
 #include "simt/layout.h"
 
@@ -117,18 +117,6 @@ static py::dict flat_geometry(const py::dict& problem) {
                   py::arg("lead") = geometry.lead, py::arg("positions") = geometry.positions);
 }
 
-// A layer of the window engine's, and a tile of `block_n` channels and `tile_w` columns.
-static py::dict window_grid(const py::dict& problem, int32_t block_n, int32_t tile_w, int32_t overlap) {
-  convt::WindowTile plan{};
-  plan.block_n = block_n, plan.tile_w = tile_w, plan.overlap = overlap;
-  const convt::ConvTProblem asked = problem_of(problem);
-  plan.tile_h = convt::window_tile_h(block_n, static_cast<int32_t>(convt::element_bytes(asked.dtype)),
-                                     convt::window_terms(asked.precision), tile_w);
-  const convt::WindowGrid grid = convt::make_window_grid(asked, plan);
-  return py::dict(py::arg("channel_tiles") = grid.channel_tiles, py::arg("column_tiles") = grid.column_tiles,
-                  py::arg("row_tiles") = grid.row_tiles, py::arg("begin_w") = grid.begin_w);
-}
-
 static py::tuple window_shifts(const py::dict& problem) {
   const convt::ConvTProblem asked = problem_of(problem);
   return py::make_tuple(convt::window_shift(asked.h, asked.direction), convt::window_shift(asked.w, asked.direction));
@@ -166,7 +154,6 @@ void add_tiles(py::module_& module) {
   });
   module.def("tap_program", &tap_program, py::arg("problem"), py::arg("apart") = false);
   module.def("flat_geometry", &flat_geometry);
-  module.def("window_grid", &window_grid);
   module.def("window_shifts", &window_shifts);
   module.def("nhwc_windows", &nhwc_windows);
   module.attr("max_phases_w") = convt::kMaxPhasesW;
