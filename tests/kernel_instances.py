@@ -18,6 +18,5 @@ def kernel_instances(kind: str) -> list[str]:
         room = path.parent.name
         if kind != ("tensor cores" if room.endswith("_sm90a") or room == "portable" else "exact"):
             continue
-        text = path.read_text()
-        kernels += re.findall(r'\{"(\w+)", DataType::', text)
+        kernels += re.findall(r'^ +\{.*"(\w+)"', path.read_text(), re.MULTILINE)
     return kernels

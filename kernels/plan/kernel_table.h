@@ -17,6 +17,7 @@ constexpr int32_t count_of(const Row (&)[kCount]) {
 template <const auto& kRows, int32_t kIndex>
 struct RowConstant {
   constexpr const auto* operator->() const { return &kRows[kIndex]; }
+  constexpr const auto& operator*() const { return kRows[kIndex]; }
 };
 
 template <const auto& kRows, int32_t kIndex, typename KernelOf>
@@ -43,15 +44,3 @@ const void* find_kernel(int32_t instance, KernelOf kernel_of) {
 #ifndef CONVT_KERNEL
 #define CONVT_KERNEL(...) reinterpret_cast<const void*>(&__VA_ARGS__)
 #endif
-
-// For engines whose instances.h is a macro list: declares and tabulates one function per row.
-#define CONVT_DECLARE_KERNEL(symbol, ...) const void* symbol();
-
-// Declares <engine>::kKernels in this file: functions in the order of the list, which return the kernels.
-#define CONVT_KERNEL_TABLE(engine, LIST)                                  \
-  namespace engine {                                                      \
-  namespace {                                                             \
-  constexpr const void* (*kKernels[])() = {LIST(CONVT_KERNEL_TABLE_ROW)}; \
-  }                                                                       \
-  }
-#define CONVT_KERNEL_TABLE_ROW(symbol, ...) &symbol,

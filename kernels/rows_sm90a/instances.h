@@ -10,33 +10,35 @@ struct StridedInstance : StridedShape {
   const char* name;
 };
 
-// X(symbol, dtype, precision, block_n, form, kernel, alternate)
-#define CONVT_STRIDED_SHAPES(X, type, dtype, precision)             \
-  X(type##_output_64, dtype, precision, 64, kOutput, 4, false)      \
-  X(type##_gather_128, dtype, precision, 128, kGather, 4, false)    \
-  X(type##_gather_64, dtype, precision, 64, kGather, 4, false)      \
-  X(type##_output_k3_32, dtype, precision, 32, kOutput, 3, false)   \
-  X(type##_split_64, dtype, precision, 64, kOutput, 4, true)        \
-  X(type##_split_k3_32, dtype, precision, 32, kOutput, 3, true)     \
-  X(type##_gather_k3_128, dtype, precision, 128, kGather, 3, false) \
-  X(type##_gather_k3_64, dtype, precision, 64, kGather, 3, false)
-#define CONVT_STRIDED_TF32X3(X)                                    \
-  X(tf32x3_output_32, kFloat32, kTf32x3, 32, kOutput, 4, false)    \
-  X(tf32x3_gather_64, kFloat32, kTf32x3, 64, kGather, 4, false)    \
-  X(tf32x3_output_k3_32, kFloat32, kTf32x3, 32, kOutput, 3, false) \
-  X(tf32x3_gather_k3_64, kFloat32, kTf32x3, 64, kGather, 3, false)
-#define CONVT_STRIDED_INSTANCES(X)                \
-  CONVT_STRIDED_SHAPES(X, tf32, kFloat32, kTf32)  \
-  CONVT_STRIDED_TF32X3(X)                         \
-  CONVT_STRIDED_SHAPES(X, bf16, kBFloat16, kHalf) \
-  CONVT_STRIDED_SHAPES(X, f16, kFloat16, kHalf)
-#define CONVT_STRIDED_SHAPE_OF(dtype, precision, block_n, form, kernel, alternate) \
-  StridedShape { {DataType::dtype, Precision::precision, block_n}, StridedForm::form, kernel, alternate }
-
 inline constexpr StridedInstance kStridedInstances[] = {
-#define CONVT_ROW(symbol, ...) {CONVT_STRIDED_SHAPE_OF(__VA_ARGS__), "strided_" #symbol},
-    CONVT_STRIDED_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {{{DataType::kFloat32, Precision::kTf32, 64}, StridedForm::kOutput, 4, false}, "strided_tf32_output_64"},
+    {{{DataType::kFloat32, Precision::kTf32, 128}, StridedForm::kGather, 4, false}, "strided_tf32_gather_128"},
+    {{{DataType::kFloat32, Precision::kTf32, 64}, StridedForm::kGather, 4, false}, "strided_tf32_gather_64"},
+    {{{DataType::kFloat32, Precision::kTf32, 32}, StridedForm::kOutput, 3, false}, "strided_tf32_output_k3_32"},
+    {{{DataType::kFloat32, Precision::kTf32, 64}, StridedForm::kOutput, 4, true}, "strided_tf32_split_64"},
+    {{{DataType::kFloat32, Precision::kTf32, 32}, StridedForm::kOutput, 3, true}, "strided_tf32_split_k3_32"},
+    {{{DataType::kFloat32, Precision::kTf32, 128}, StridedForm::kGather, 3, false}, "strided_tf32_gather_k3_128"},
+    {{{DataType::kFloat32, Precision::kTf32, 64}, StridedForm::kGather, 3, false}, "strided_tf32_gather_k3_64"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 32}, StridedForm::kOutput, 4, false}, "strided_tf32x3_output_32"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 64}, StridedForm::kGather, 4, false}, "strided_tf32x3_gather_64"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 32}, StridedForm::kOutput, 3, false}, "strided_tf32x3_output_k3_32"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 64}, StridedForm::kGather, 3, false}, "strided_tf32x3_gather_k3_64"},
+    {{{DataType::kBFloat16, Precision::kHalf, 64}, StridedForm::kOutput, 4, false}, "strided_bf16_output_64"},
+    {{{DataType::kBFloat16, Precision::kHalf, 128}, StridedForm::kGather, 4, false}, "strided_bf16_gather_128"},
+    {{{DataType::kBFloat16, Precision::kHalf, 64}, StridedForm::kGather, 4, false}, "strided_bf16_gather_64"},
+    {{{DataType::kBFloat16, Precision::kHalf, 32}, StridedForm::kOutput, 3, false}, "strided_bf16_output_k3_32"},
+    {{{DataType::kBFloat16, Precision::kHalf, 64}, StridedForm::kOutput, 4, true}, "strided_bf16_split_64"},
+    {{{DataType::kBFloat16, Precision::kHalf, 32}, StridedForm::kOutput, 3, true}, "strided_bf16_split_k3_32"},
+    {{{DataType::kBFloat16, Precision::kHalf, 128}, StridedForm::kGather, 3, false}, "strided_bf16_gather_k3_128"},
+    {{{DataType::kBFloat16, Precision::kHalf, 64}, StridedForm::kGather, 3, false}, "strided_bf16_gather_k3_64"},
+    {{{DataType::kFloat16, Precision::kHalf, 64}, StridedForm::kOutput, 4, false}, "strided_f16_output_64"},
+    {{{DataType::kFloat16, Precision::kHalf, 128}, StridedForm::kGather, 4, false}, "strided_f16_gather_128"},
+    {{{DataType::kFloat16, Precision::kHalf, 64}, StridedForm::kGather, 4, false}, "strided_f16_gather_64"},
+    {{{DataType::kFloat16, Precision::kHalf, 32}, StridedForm::kOutput, 3, false}, "strided_f16_output_k3_32"},
+    {{{DataType::kFloat16, Precision::kHalf, 64}, StridedForm::kOutput, 4, true}, "strided_f16_split_64"},
+    {{{DataType::kFloat16, Precision::kHalf, 32}, StridedForm::kOutput, 3, true}, "strided_f16_split_k3_32"},
+    {{{DataType::kFloat16, Precision::kHalf, 128}, StridedForm::kGather, 3, false}, "strided_f16_gather_k3_128"},
+    {{{DataType::kFloat16, Precision::kHalf, 64}, StridedForm::kGather, 3, false}, "strided_f16_gather_k3_64"},
 };
 
 // For weights of kWindowKernelH x kernel_w taps.
@@ -44,34 +46,39 @@ struct WindowInstance : WindowShape {
   const char* name;
 };
 
-// X(symbol, dtype, precision, block_n, kernel_w)
-#define CONVT_WINDOW_SHAPES(X, type, dtype, precision) \
-  X(type##_64x3, dtype, precision, 64, 3)              \
-  X(type##_64x5, dtype, precision, 64, 5)              \
-  X(type##_64x7, dtype, precision, 64, 7)              \
-  X(type##_32x3, dtype, precision, 32, 3)              \
-  X(type##_32x5, dtype, precision, 32, 5)              \
-  X(type##_32x7, dtype, precision, 32, 7)
-#define CONVT_WINDOW_INSTANCES(X)                   \
-  CONVT_WINDOW_SHAPES(X, tf32, kFloat32, kTf32)     \
-  CONVT_WINDOW_SHAPES(X, tf32x3, kFloat32, kTf32x3) \
-  CONVT_WINDOW_SHAPES(X, bf16, kBFloat16, kHalf)    \
-  CONVT_WINDOW_SHAPES(X, f16, kFloat16, kHalf)
-#define CONVT_WINDOW_SHAPE_OF(dtype, precision, block_n, kernel_w) \
-  WindowShape { {DataType::dtype, Precision::precision, block_n}, kernel_w }
-
 inline constexpr WindowInstance kWindowInstances[] = {
-#define CONVT_ROW(symbol, ...) {CONVT_WINDOW_SHAPE_OF(__VA_ARGS__), "window_" #symbol},
-    CONVT_WINDOW_INSTANCES(CONVT_ROW)
-#undef CONVT_ROW
+    {{{DataType::kFloat32, Precision::kTf32, 64}, 3}, "window_tf32_64x3"},
+    {{{DataType::kFloat32, Precision::kTf32, 64}, 5}, "window_tf32_64x5"},
+    {{{DataType::kFloat32, Precision::kTf32, 64}, 7}, "window_tf32_64x7"},
+    {{{DataType::kFloat32, Precision::kTf32, 32}, 3}, "window_tf32_32x3"},
+    {{{DataType::kFloat32, Precision::kTf32, 32}, 5}, "window_tf32_32x5"},
+    {{{DataType::kFloat32, Precision::kTf32, 32}, 7}, "window_tf32_32x7"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 64}, 3}, "window_tf32x3_64x3"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 64}, 5}, "window_tf32x3_64x5"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 64}, 7}, "window_tf32x3_64x7"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 32}, 3}, "window_tf32x3_32x3"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 32}, 5}, "window_tf32x3_32x5"},
+    {{{DataType::kFloat32, Precision::kTf32x3, 32}, 7}, "window_tf32x3_32x7"},
+    {{{DataType::kBFloat16, Precision::kHalf, 64}, 3}, "window_bf16_64x3"},
+    {{{DataType::kBFloat16, Precision::kHalf, 64}, 5}, "window_bf16_64x5"},
+    {{{DataType::kBFloat16, Precision::kHalf, 64}, 7}, "window_bf16_64x7"},
+    {{{DataType::kBFloat16, Precision::kHalf, 32}, 3}, "window_bf16_32x3"},
+    {{{DataType::kBFloat16, Precision::kHalf, 32}, 5}, "window_bf16_32x5"},
+    {{{DataType::kBFloat16, Precision::kHalf, 32}, 7}, "window_bf16_32x7"},
+    {{{DataType::kFloat16, Precision::kHalf, 64}, 3}, "window_f16_64x3"},
+    {{{DataType::kFloat16, Precision::kHalf, 64}, 5}, "window_f16_64x5"},
+    {{{DataType::kFloat16, Precision::kHalf, 64}, 7}, "window_f16_64x7"},
+    {{{DataType::kFloat16, Precision::kHalf, 32}, 3}, "window_f16_32x3"},
+    {{{DataType::kFloat16, Precision::kHalf, 32}, 5}, "window_f16_32x5"},
+    {{{DataType::kFloat16, Precision::kHalf, 32}, 7}, "window_f16_32x7"},
 };
 
+// The kernel of a row of each list.
 namespace rows_sm90a::strided {
-CONVT_STRIDED_INSTANCES(CONVT_DECLARE_KERNEL)
+const void* kernel_of(int32_t instance);
 }
-
 namespace rows_sm90a::window {
-CONVT_WINDOW_INSTANCES(CONVT_DECLARE_KERNEL)
+const void* kernel_of(int32_t instance);
 }
 
 }  // namespace convt

@@ -12,9 +12,6 @@
 
 namespace convt {
 
-CONVT_KERNEL_TABLE(rows_sm90a::strided, CONVT_STRIDED_INSTANCES)
-CONVT_KERNEL_TABLE(rows_sm90a::window, CONVT_WINDOW_INSTANCES)
-
 namespace {
 
 TapProgram tap_program_of(const ConvTProblem& problem, const Plan& plan) {
@@ -196,7 +193,7 @@ void launch_strided(const ConvTProblem& problem, const Plan& plan, const Strided
   params.weight_slots = tile.weight_slots;
   params.weights_begin = tile.weights_begin;
   params.zeros_begin = tile.zeros_begin;
-  const void* const kernel = rows_sm90a::strided::kKernels[tile.instance]();
+  const void* const kernel = rows_sm90a::strided::kernel_of(tile.instance);
   launch_kernel(kernel, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);
 }
 
@@ -220,7 +217,7 @@ void launch_window(const ConvTProblem& problem, const Plan& plan, const WindowTi
   params.granule = tile.granule;
   while (!is_aligned(params.result, params.granule * instance.element())) params.granule /= 2;
   params.staged_begin = tile.staged_begin;
-  const void* const kernel = rows_sm90a::window::kKernels[tile.instance]();
+  const void* const kernel = rows_sm90a::window::kernel_of(tile.instance);
   launch_kernel(kernel, grid_of(plan, !pointers.is_packed), stream, params);
 }
 

@@ -60,10 +60,6 @@ const char* name_if(bool compiled, const Row& row) {
   return compiled ? row.name : nullptr;
 }
 
-// For engines whose instances.h is a macro list.
-#define ONE(symbol, ...) \
-  const void* symbol() { return #symbol; }
-
 namespace simt {
 const void* kernel_of_co8(int32_t instance) {
   return name_if(kInstances[instance].thread_co == 8, kInstances[instance]);
@@ -141,12 +137,12 @@ const void* pack_operands(DataType) { return "operands pack"; }
 }  // namespace flat_sm90a
 
 namespace rows_sm90a::strided {
-CONVT_STRIDED_INSTANCES(ONE)
-}
+const void* kernel_of(int32_t instance) { return kStridedInstances[instance].name; }
+}  // namespace rows_sm90a::strided
 
 namespace rows_sm90a::window {
-CONVT_WINDOW_INSTANCES(ONE)
-}
+const void* kernel_of(int32_t instance) { return kWindowInstances[instance].name; }
+}  // namespace rows_sm90a::window
 
 namespace nhwc_sm90a {
 const void* kernel_of(int32_t instance) { return kNhwcInstances[instance].name; }

@@ -1,5 +1,11 @@
+#include "plan/kernel_table.h"
 #include "rows_sm90a/kernel.cuh"
 
-#define CONVT_ROW(symbol, ...) \
-  CONVT_DEFINE_KERNEL(rows_sm90a::strided, symbol, hopper::convolve<Convolution<CONVT_STRIDED_SHAPE_OF(__VA_ARGS__)>>)
-CONVT_STRIDED_INSTANCES(CONVT_ROW)
+namespace convt::rows_sm90a::strided {
+
+const void* kernel_of(int32_t instance) {
+  return find_kernel<kStridedInstances>(
+      instance, [](auto row) { return CONVT_KERNEL(hopper::convolve<Convolution<StridedShape(*row)>>); });
+}
+
+}  // namespace convt::rows_sm90a::strided

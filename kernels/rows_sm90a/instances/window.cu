@@ -1,5 +1,11 @@
+#include "plan/kernel_table.h"
 #include "rows_sm90a/kernel.cuh"
 
-#define CONVT_ROW(symbol, ...) \
-  CONVT_DEFINE_KERNEL(rows_sm90a::window, symbol, hopper::convolve<Convolution<CONVT_WINDOW_SHAPE_OF(__VA_ARGS__)>>)
-CONVT_WINDOW_INSTANCES(CONVT_ROW)
+namespace convt::rows_sm90a::window {
+
+const void* kernel_of(int32_t instance) {
+  return find_kernel<kWindowInstances>(
+      instance, [](auto row) { return CONVT_KERNEL(hopper::convolve<Convolution<WindowShape(*row)>>); });
+}
+
+}  // namespace convt::rows_sm90a::window
