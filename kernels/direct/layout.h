@@ -8,6 +8,7 @@
 #include "plan/divisor.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
+#include "tiling/terms.h"
 
 namespace convt {
 
@@ -24,29 +25,10 @@ struct ThinDirectTile {
 
 inline constexpr int32_t kDirectThreads = 128;
 inline constexpr int32_t kDirectBatch = 8;  // terms of a sum that are read at once
-inline constexpr int32_t kMostDirectPhases = 8;  // of an axis
 
-// The forward pass and, as its adjoint problem, the gradient of the input: a thread computes one result.
-struct ThinDirectLayout {
-  int64_t source_stride[4];
-  int64_t result_stride[4];
-  int32_t weight_stride[4];  // from one summed channel, result channel, kh, kw to the next
-  int64_t weight_group_stride;
-  Phase phases_h[kMostDirectPhases];
-  Phase phases_w[kMostDirectPhases];
-  int32_t rows, columns;  // of the source
-  int32_t row_step, column_step;  // of it, from a position to the next
-  int32_t group_ci;  // channels that are summed
-  int32_t terms;  // of a result, at most
-  int32_t results;
-  bool channels_last;  // of the result; its channels, otherwise its columns, are the fastest digit of a result's number
-  Divisor by_digits[3];
-  Divisor by_phases_h, by_phases_w, by_group_co;
-  int64_t num_blocks;
-};
-
-// False where there are too many phases or 32 bits do not hold the numbers.
-bool make_thin_direct_layout(const ConvTProblem& problem, ThinDirectLayout* layout);
+// The forward pass and, as its adjoint problem, the gradient of the input: a thread computes one result. False where
+// there are too many phases or 32 bits do not hold the numbers.
+bool make_thin_direct_layout(const ConvTProblem& problem, TermsLayout* layout);
 
 inline constexpr int32_t kMostDirectWeightThreads = 512;  // of a CTA
 inline constexpr int32_t kDirectWeightTaps = 4;  // neighbours in a row, which a CTA adds up
@@ -75,7 +57,7 @@ bool make_thin_direct_weight_layout(const ConvTProblem& problem, ThinDirectWeigh
 namespace convt::direct {
 
 // What the kernels are launched with. Filled by direct/launch.cpp, constant for the whole grid.
-struct DirectParams : ThinDirectLayout {
+struct DirectParams : TermsLayout {
   const void* source;  // any strides
   const void* weight;  // any strides
   const void* bias;  // contiguous, or null

@@ -6,16 +6,16 @@
 #include "mma_sm90a/mainloop.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
-#include "thin/grad_input_tile.cuh"
+#include "tiling/tile.cuh"
 
 namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using thin::divide;
-using thin::grad_input_tile;
-using thin::GradInputTile;
-using thin::taps_outside;
+using tiling::divide;
+using tiling::grad_input_tile;
+using tiling::GradInputTile;
+using tiling::taps_outside;
 
 // Rows of a lane's fragments that are neighbouring channels, where the result's channels follow each other.
 template <typename Traits>

@@ -9,7 +9,7 @@
 #include "mma_sm90a/grad_weight_elements.cuh"
 #include "mma_sm90a/grad_weight_matrices.cuh"
 #include "mma_sm90a/grad_weight_pixels.cuh"
-#include "thin/grad_weight_loader.cuh"
+#include "tiling/strip_loader.cuh"
 
 namespace convt::mma_sm90a {
 
@@ -18,7 +18,7 @@ namespace convt::mma_sm90a {
 // A slab is [group_co][h.kernel][w.kernel][groups * group_ci]: neighbours of a row of the GEMM are neighbours in it.
 template <typename Traits>
 __device__ __forceinline__ void store_accumulators(const WeightAccumulators<Traits>& r_acc,
-                                                   const GradWeightParams& params, const thin::WeightPass& pass,
+                                                   const GradWeightParams& params, const tiling::WeightPass& pass,
                                                    int32_t first_column, const GemmRow* s_rows) {
   const int32_t t = static_cast<int32_t>(threadIdx.x) % 4;
   const int32_t num_channels = params.groups * params.group_ci, last = min(params.block_ci, params.group_ci - pass.ci);
@@ -50,8 +50,8 @@ __device__ __forceinline__ void store_accumulators(const WeightAccumulators<Trai
 
 // Where the rows of the CTA's GEMM lie; those behind the last one are the last one, without a weight.
 template <typename Traits>
-__device__ __forceinline__ void list_rows(const GradWeightParams& params, const thin::WeightPass& pass, int32_t listed,
-                                          GemmRow* s_rows) {
+__device__ __forceinline__ void list_rows(const GradWeightParams& params, const tiling::WeightPass& pass,
+                                          int32_t listed, GemmRow* s_rows) {
   const MmaGradWeightLayout& layout = params.layout;
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < listed; index += blockDim.x) {
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
 
   int32_t unit, end_unit, end_column, last_channel;
   {
-    const thin::WeightPass pass(params, params.layout.block_kw);
+    const tiling::WeightPass pass(params, params.layout.block_kw);
     if (threadIdx.x == 0) pass.store(s_head);
     list_rows<Traits>(params, pass, params.layout.row_units * 16 * Traits::kRowTiles, s_table);
     unit = pass.chunk * params.units_per_chunk;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     // Columns of the GEMM behind it take its elements: those of a stage that nobody loads must decide nothing.
     last_channel = min(params.block_ci, params.group_ci - pass.ci) - 1;
   }
-  const uint32_t s_full = s_head, s_empty = s_head + 8 * kMaxThinWeightStages;
+  const uint32_t s_full = s_head, s_empty = s_head + 8 * kMaxStripStages;
   if (threadIdx.x == 0) {
     for (int32_t i = 0; i < params.stages; ++i) {
       ptx::mbarrier_init(s_full + 8 * i, params.loaders * (Traits::kChannelsInner ? kPixelArrivals : 1));
@@ -111,13 +111,13 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
   if (warp >= params.layout.warps) {  // loads
 #pragma unroll 1
     while (unit < end_unit) {
-      const thin::WeightStage stage(params, unit, end_unit);
+      const tiling::WeightStage stage(params, unit, end_unit);
       unit += stage.units;
       ptx::mbarrier_wait(s_empty + 8 * slot, parity ^ 1);  // everybody has read what the slot held
       if constexpr (Traits::kChannelsInner) {
         load_pixel_stage<Element>(params, stage, s_bytes, slot, warp - params.layout.warps);
       } else {
-        thin::load_weight_stage<Element>(params, stage, s_bytes, slot, true, warp - params.layout.warps);
+        tiling::load_weight_stage<Element>(params, stage, s_bytes, slot, true, warp - params.layout.warps);
       }
       next_slot();
     }
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
 #pragma unroll 1
   while (unit < end_unit) {
     ptx::mbarrier_wait(s_full + 8 * slot, parity);
-    const thin::StagePlace place = *thin::stage_place(s_bytes, slot);
+    const tiling::StagePlace place = *tiling::stage_place(s_bytes, slot);
     unit += place.units;
     if constexpr (Traits::kMatrices) {
       multiply_matrices<Traits>(r_acc, params, place, first_column, last_channel, end_column, s_rows);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     next_slot();
   }
   ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
-  store_accumulators<Traits>(r_acc, params, thin::WeightPass(s_head), first_column, s_rows);
+  store_accumulators<Traits>(r_acc, params, tiling::WeightPass(s_head), first_column, s_rows);
 #endif
 }
 

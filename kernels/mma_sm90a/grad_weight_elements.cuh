@@ -3,7 +3,7 @@
 #pragma once
 
 #include "mma_sm90a/grad_weight_tile.cuh"
-#include "thin/grad_weight_loader.cuh"
+#include "tiling/strip_loader.cuh"
 
 namespace convt::mma_sm90a {
 
@@ -88,7 +88,7 @@ __device__ __forceinline__ bool multiply_border(WeightAccumulators<Traits>& r_ac
 
 template <typename Traits>
 __device__ __forceinline__ void multiply_elements(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
-                                                  const thin::StagePlace& place, int32_t first_column,
+                                                  const tiling::StagePlace& place, int32_t first_column,
                                                   int32_t last_channel, int32_t end_column, const GemmRow* s_rows) {
   using Element = typename Traits::Element;
   constexpr int32_t kBytes = sizeof(Element);

@@ -25,19 +25,19 @@ void set_pixel_order(const PixelOrder& order, MmaGradWeightLayout* layout) {
   layout->next_pixels = order.next;
 }
 
-// The thin engine's pitches, and `padding` vectors behind each channel.
+// The pitches of tiling/strips.h, and `padding` vectors behind each channel.
 bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
   const int32_t elems = vector_elements(problem.dtype);
   layout->x_pixel = 1;
   layout->gy_column = 1;
   layout->gy_pixel = problem.w.stride;
   layout->gy_tap_column = problem.w.dilation;
-  ThinWeightPitches& pitches = layout->pitches;
-  pitches = make_thin_weight_pitches(*layout, problem);
+  StripPitches& pitches = layout->pitches;
+  pitches = make_strip_pitches(*layout, problem);
   pitches.x_channel += plan.x_padding * elems;
   pitches.gy_channel += plan.gy_padding * elems;
-  return lay_out_weight_stages(problem, int64_t{pitches.x_channel} * plan.block_ci,
-                               int64_t{pitches.gy_channel} * plan.block_co, layout);
+  return lay_out_strip_stages(problem, int64_t{pitches.x_channel} * plan.block_ci,
+                              int64_t{pitches.gy_channel} * plan.block_co, layout);
 }
 
 // Channels innermost, and `padding` vectors behind those of each pixel.
@@ -71,7 +71,7 @@ bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightTile& plan, 
   if (distance > kMostDistance) return false;
   if (x_row * rows > kMostElems || gy_row * layout->slots > kMostElems) return false;
 
-  ThinWeightPitches& pitches = layout->pitches;
+  StripPitches& pitches = layout->pitches;
   pitches.x_channel = pitches.gy_channel = 1;
   auto row_pitch = [&](int64_t row, bool runs, int64_t distance) {
     return runs ? congruent_from(static_cast<int32_t>(row) + ends, distance, elems) : static_cast<int32_t>(row);
@@ -89,7 +89,7 @@ bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightTile& plan, 
   }
   const int64_t gy_elems =
       int64_t{layout->apart ? rows : layout->slots} * (layout->apart ? pitches.gy_position : pitches.gy_slot);
-  return lay_out_weight_stages(problem, int64_t{rows} * pitches.x_row, gy_elems, layout);
+  return lay_out_strip_stages(problem, int64_t{rows} * pitches.x_row, gy_elems, layout);
 }
 
 // Channels are neighbours in memory, or there is one.
@@ -111,11 +111,11 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
   if (!serves_mma_grad_weight(problem, instance) || plan.strip % step_pixels != 0) return false;
   const bool matrices = instance.operands == WeightOperands::kMatrices;  // a tap's channels are rows of whole tiles
   if (matrices && (plan.taps_first || plan.pixel_order != 0 || plan.block_co % 16 != 0)) return false;
-  const WeightTile tile = {
+  const StripTile tile = {
       plan.strip,      1,           plan.block_ci, plan.block_co, plan.block_kh, plan.block_kw, plan.units_per_chunk,
       plan.tile_units, plan.stages,
   };
-  if (!lay_out_weight_tile(problem, tile, layout)) return false;
+  if (!lay_out_strips(problem, tile, layout)) return false;
   layout->block_kw = plan.block_kw;
   layout->block_runs = 1;
   layout->warps_ci = layout->warps_co = 1;

@@ -2,9 +2,8 @@
 // operands lie in shared memory. One definition for the planner, launch/ and the kernel (mma_sm90a/grad_weight.cuh).
 //
 // GEMM: rows are (output channel, tap) pairs, columns input channels, K is pixels: the positions of the input. A stage
-// holds rows of both operands as they are in memory, as the thin engine's does (thin/grad_weight_layout.h, whose words
-// and loader these are); units are rows of pixels of one strip. A row of the GEMM is then a fixed distance in a stage,
-// and a pixel of one too.
+// holds rows of both operands as they are in memory, in strips of pixels (tiling/strips.h); units are rows of pixels of
+// one strip. A row of the GEMM is then a fixed distance in a stage, and a pixel of one too.
 //
 // Where channels are neighbours in memory (the instance's kPixels and kMatrices), they are in a stage too: its rows are
 // pixels one after another. Rows come whole, as one run each (`x_runs`, `gy_runs`), or pixel by pixel, with room behind
@@ -18,7 +17,7 @@
 
 #include "mma_sm90a/instances.h"
 #include "problem/problem.h"
-#include "thin/grad_weight_params.h"
+#include "tiling/strip_params.h"
 
 namespace convt {
 
@@ -61,7 +60,7 @@ CONVT_HOST_DEVICE inline constexpr int32_t mma_grad_weight_pixels(WeightOperands
 }
 inline constexpr int32_t kMmaGradWeightOrders = 5;  // of pixels
 
-struct MmaGradWeightLayout : ThinGradWeightLayout {
+struct MmaGradWeightLayout : StripLayout {
   int32_t block_kw;
   int32_t rows;  // of the GEMM, of a CTA: block_kh * block_kw * block_co
   bool taps_first;  // numbered (co, kh, kw), kw fastest; else (kh, kw, co)
@@ -79,7 +78,7 @@ struct MmaGradWeightLayout : ThinGradWeightLayout {
   int32_t gy_column;  // from a copied column of grad_output to the next
   int32_t gy_pixel;  // from the column that a tap reads for a pixel to that for the next
   int32_t gy_tap_column;  // and from a tap's column to that of the next tap of a row
-  ThinWeightPitches pitches;
+  StripPitches pitches;
 };
 
 // A row of the GEMM: its channel and taps, of the CTA's first.
@@ -142,8 +141,8 @@ struct PixelCopies {
   int32_t vector_bytes;  // of a copy: 16, 8, 4 or 2
 };
 
-// What the kernel is launched with, constant for the whole grid: what the thin engine's loader reads, and the rest.
-struct GradWeightParams : thin::GradWeightParams {
+// What the kernel is launched with, constant for the whole grid: what the loader of strips reads, and the rest.
+struct GradWeightParams : tiling::StripParams {
   MmaGradWeightLayout layout;
   Divisor by_step_columns;  // columns of grad_output from a step to the next
   PixelCopies x_copies;  // where channels are innermost

@@ -7,7 +7,7 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/wgmma_sm90a.cuh"
-#include "thin/grad_weight_loader.cuh"
+#include "tiling/strip_loader.cuh"
 
 namespace convt::mma_sm90a {
 
@@ -76,36 +76,36 @@ __device__ __forceinline__ void copy_line(const PixelLine& line, const PixelCopi
 
 // Starts the copies of a stage into a slot. `loader` is this warp's number among params.loaders.
 template <typename Element>
-__device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params, const thin::WeightStage& stage,
+__device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params, const tiling::WeightStage& stage,
                                                  unsigned char* s_bytes, int32_t slot, int32_t loader) {
   constexpr int32_t kBytes = sizeof(Element);
-  const thin::WeightPass pass(ptx::shared_address(s_bytes));
+  const tiling::WeightPass pass(ptx::shared_address(s_bytes));
   const Axis &h = params.h, &w = params.w;
   const MmaGradWeightLayout& layout = params.layout;
-  const ThinWeightPitches& pitches = params.pitches;
-  unsigned char* s_stage = s_bytes + kThinWeightHeadBytes + slot * params.stage_bytes;
+  const StripPitches& pitches = params.pitches;
+  unsigned char* s_stage = s_bytes + kStripHeadBytes + slot * params.stage_bytes;
   const uint32_t barrier = ptx::shared_address(s_bytes) + 8 * slot;
   const int32_t row_0 = stage.h * h.stride - h.padding + pass.kh * h.dilation;
   const int32_t column_0 = stage.w * w.stride - w.padding + pass.kw * w.dilation;
   const int32_t pixels = min(params.strip, w.in - stage.w);
   uint32_t bytes = 0;  // that runs bring
 
-  thin::StageOperand<Element> x;
+  tiling::StageOperand<Element> x;
   x.g_origin =
-      thin::operand_origin<Element>(params.x, stage.image, pass.group * params.group_ci + pass.ci, stage.h, stage.w);
-  x.s_origin = reinterpret_cast<Element*>(s_stage) + (layout.x_runs ? thin::operand_shift(x.g_origin) : 0);
+      tiling::operand_origin<Element>(params.x, stage.image, pass.group * params.group_ci + pass.ci, stage.h, stage.w);
+  x.s_origin = reinterpret_cast<Element*>(s_stage) + (layout.x_runs ? tiling::operand_shift(x.g_origin) : 0);
   const int32_t channels_ci = min(params.block_ci, params.group_ci - pass.ci);
   if (layout.x_runs) {
     x.channels = 1;
     x.rows.value = stage.rows;
     x.begin = x.zeros_begin = 0;
     x.end = x.zeros_end = (pixels - 1) * layout.x_pixel + channels_ci;
-    bytes += thin::copy_rows(params.x, x, loader, params.loaders, barrier,
-                             [&](int32_t row, int64_t* offset, int32_t* place) {
-                               *offset = row * params.x.stride[2];
-                               *place = row * pitches.x_row;
-                               return true;
-                             });
+    bytes += tiling::copy_rows(params.x, x, loader, params.loaders, barrier,
+                               [&](int32_t row, int64_t* offset, int32_t* place) {
+                                 *offset = row * params.x.stride[2];
+                                 *place = row * pitches.x_row;
+                                 return true;
+                               });
   } else {
 #pragma unroll 1
     for (int32_t row = loader; row < stage.rows; row += params.loaders) {
@@ -122,11 +122,11 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
     }
   }
 
-  thin::StageOperand<Element> gy;
+  tiling::StageOperand<Element> gy;
   gy.g_origin =
-      thin::operand_origin<Element>(params.gy, stage.image, pass.group * params.group_co + pass.co, row_0, column_0);
+      tiling::operand_origin<Element>(params.gy, stage.image, pass.group * params.group_co + pass.co, row_0, column_0);
   gy.s_origin =
-      reinterpret_cast<Element*>(s_stage + params.gy_begin) + (layout.gy_runs ? thin::operand_shift(gy.g_origin) : 0);
+      reinterpret_cast<Element*>(s_stage + params.gy_begin) + (layout.gy_runs ? tiling::operand_shift(gy.g_origin) : 0);
   const int32_t channels_co = min(params.block_co, params.group_co - pass.co);
   const int32_t used_slots = params.apart
                                  ? stage.rows * params.block_kh
@@ -153,7 +153,7 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
     gy.begin = gy.zeros_begin = begin * layout.gy_column;
     gy.end = gy.zeros_end = (end - 1) * layout.gy_column + channels_co;
     // The fewer the rows, the more it matters that others than the input's lanes copy them.
-    bytes += thin::copy_rows(params.gy, gy, params.loaders - 1 - loader, params.loaders, barrier, gy_row);
+    bytes += tiling::copy_rows(params.gy, gy, params.loaders - 1 - loader, params.loaders, barrier, gy_row);
     const int32_t zeros_before = begin * layout.gy_column,
                   zeros = zeros_before + (columns - max(end, begin)) * layout.gy_column;
 #pragma unroll 1
@@ -192,12 +192,12 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
 
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   if (loader == 0 && lane == 0) {
-    *thin::stage_place(s_bytes, slot) = thin::StagePlace{ptx::shared_address(x.s_origin),
-                                                         ptx::shared_address(gy.s_origin),
-                                                         stage.units,
-                                                         ceil_div(pixels, 32),
-                                                         row_0,
-                                                         column_0};
+    *tiling::stage_place(s_bytes, slot) = tiling::StagePlace{ptx::shared_address(x.s_origin),
+                                                             ptx::shared_address(gy.s_origin),
+                                                             stage.units,
+                                                             ceil_div(pixels, 32),
+                                                             row_0,
+                                                             column_0};
   }
   ptx::mbarrier_arrive_after_copies(barrier);
   bytes = __reduce_add_sync(0xffffffffu, bytes);

@@ -8,7 +8,7 @@
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/instances.h"
 #include "mma_sm90a/layout.h"
-#include "thin/weight_params.h"
+#include "tiling/strip_launch.h"
 
 namespace convt {
 namespace {
@@ -98,7 +98,7 @@ void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const
   mma_sm90a::GradWeightParams params{};
   MmaGradWeightLayout& layout = params.layout;
   check_layout(make_mma_grad_weight_layout(problem, tile, &layout), layout, plan);
-  fill_thin_weight_params(problem, layout, layout.pitches, layout.loaders, pointers, &params);
+  fill_strip_params(problem, layout, layout.pitches, layout.loaders, pointers, &params);
   const bool channels_inner = instance.operands != WeightOperands::kColumns;
   params.taps_w = layout.block_kw;
   params.zero_borders = (channels_inner && !layout.gy_runs) || has_rows_of_vectors(problem, channels_inner, pointers.y);

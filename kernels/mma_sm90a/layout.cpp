@@ -13,11 +13,11 @@ int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) %
 int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 
 // Filled phases by the taps that they have; their number, or -1 where the table is too small.
-int32_t make_classes(const ThinAxis& axis, MmaClass* classes) {
+int32_t make_classes(const PhaseAxis& axis, MmaClass* classes) {
   int32_t count = 0;
   for (int32_t phase = 0; phase < axis.out_stride; ++phase) {
     uint32_t taps = 0;
-    for (int32_t t = 0; t < axis.num_taps; ++t) taps |= thin_tap(axis, t, phase) >= 0 ? 1u << t : 0;
+    for (int32_t t = 0; t < axis.num_taps; ++t) taps |= weight_tap(axis, t, phase) >= 0 ? 1u << t : 0;
     if (taps == 0) continue;
     int32_t number = 0;
     while (number < count && classes[number].taps != taps) ++number;
@@ -54,7 +54,7 @@ void list_places(MmaLayout* layout) {
 
 // The source tile of one channel, raw and as operand. False where it is far beyond what fits.
 bool lay_out_source(int32_t element, MmaLayout* layout) {
-  const ThinAxis &h = layout->h, &w = layout->w;
+  const PhaseAxis &h = layout->h, &w = layout->w;
   const int64_t* stride = layout->source_stride;
   const int32_t vector = 16 / element;
   const bool on_vectors = stride[3] == 1 && stride[0] % vector == 0 && stride[1] % vector == 0 &&
@@ -75,7 +75,7 @@ bool lay_out_source(int32_t element, MmaLayout* layout) {
 }
 
 // Where rows of the result begin on sectors but tiles of a row do not, positions begin earlier, so that tiles do too.
-void begin_on_sectors(int32_t tile_w, int32_t sector, ThinAxis* w) {
+void begin_on_sectors(int32_t tile_w, int32_t sector, PhaseAxis* w) {
   if (tile_w >= w->positions || tile_w * w->out_stride % sector != 0) return;
   for (int32_t before = 0; before < sector; ++before) {
     if (modulo((w->first - before) * w->out_stride - w->out_origin, sector) != 0) continue;
@@ -95,7 +95,7 @@ void copy_elements(MmaLayout* layout) {
 bool begin_mma_layout(const ConvTProblem& problem, MmaLayout* layout) {
   *layout = MmaLayout{};
   if (problem.direction != Direction::kForward || problem.y_stride[3] != 1) return false;
-  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
+  if (!make_phase_axis(problem.h, &layout->h) || !make_phase_axis(problem.w, &layout->w)) return false;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 4096;
   if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
@@ -117,7 +117,7 @@ bool begin_mma_layout(const ConvTProblem& problem, MmaLayout* layout) {
 bool finish_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayout* layout) {
   const MmaInstance& instance = kMmaInstances[plan.instance];
   make_columns(plan.block_co, plan.split_phases, instance, layout);
-  ThinAxis &h = layout->h, &w = layout->w;
+  PhaseAxis &h = layout->h, &w = layout->w;
   layout->threads = plan.threads;
   layout->warps = plan.threads / 32;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -206,8 +206,8 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, 
   const int64_t* y_stride = problem.y_stride;
   if (problem.x_stride[3] != 1 || !begin_mma_layout(problem, layout)) return false;
   make_columns(plan.block_co, false, instance, layout);
-  const ThinAxis& h = layout->h;
-  ThinAxis& w = layout->w;
+  const PhaseAxis& h = layout->h;
+  PhaseAxis& w = layout->w;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t sector = 32 / element;
   // A tile's rows of a channel follow each other in memory, and the shortest has whole sectors.

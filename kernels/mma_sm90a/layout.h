@@ -1,4 +1,4 @@
-// The mma engine's view of a forward problem on the thin engine's axes (thin/layout.h), and where a CTA's data lie
+// The mma engine's view of a forward problem on the axes of tiling/axis.h, and where a CTA's data lie
 // in shared memory: one definition for the planner (is it legal? does it fit?), launch/ and the kernel. Host and device
 // read it, host makes it.
 //
@@ -8,8 +8,9 @@
 #pragma once
 
 #include "mma_sm90a/instances.h"
+#include "plan/divisor.h"
 #include "problem/problem.h"
-#include "thin/layout.h"
+#include "tiling/axis.h"
 
 namespace convt {
 
@@ -89,7 +90,7 @@ struct MmaLayout {
   int64_t result_stride[4];
   int64_t weight_stride[4];  // from one input channel, output channel, kh, kw to the next
   int64_t weight_group_stride;
-  ThinAxis h, w;
+  PhaseAxis h, w;
   int32_t groups, group_ci, group_co;
 
   // Tiles: tile_h x tile_w positions of one image. A pass is what else tells CTAs apart: group, channels, H phase.
@@ -219,7 +220,7 @@ struct MmaRun {
 };
 
 // Run number n.
-CONVT_HOST_DEVICE inline MmaRun mma_run(const ThinAxis& w, int32_t n) {
+CONVT_HOST_DEVICE inline MmaRun mma_run(const PhaseAxis& w, int32_t n) {
   MmaRun run{0, 0};
   for (int32_t number = 0;; ++number) {
     run.first += run.taps;

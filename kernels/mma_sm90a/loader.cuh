@@ -116,7 +116,7 @@ __device__ __forceinline__ void make_operand(const Params& params, int32_t chunk
 __device__ __forceinline__ int32_t weight_place(const Params& params, const Pass& pass, int32_t tap, int32_t co,
                                                 int32_t phase_h, int32_t phase_w) {
   const int32_t t_h = tap / params.w.num_taps, t_w = tap - t_h * params.w.num_taps;
-  const int32_t k_h = thin_tap(params.h, t_h, phase_h), k_w = thin_tap(params.w, t_w, phase_w);
+  const int32_t k_h = weight_tap(params.h, t_h, phase_h), k_w = weight_tap(params.w, t_w, phase_w);
   if (co >= pass.num_co || k_h < 0 || k_w < 0) return -1;
   return static_cast<int32_t>(co * params.weight_stride[1] + k_h * params.weight_stride[2] +
                               k_w * params.weight_stride[3]);

@@ -45,7 +45,7 @@ constexpr double kLonger = 1.15, kLongerHalf = 1.45;
 
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLayout& layout,
               const MmaInstance& instance, Plan* plan) {
-  const ThinAxis &h = layout.h, &w = layout.w;
+  const PhaseAxis &h = layout.h, &w = layout.w;
   const double threads = layout.threads, warps = layout.warps;
   const auto element = static_cast<double>(element_bytes(problem.dtype));
   const bool split = layout.split_phases > 1;
@@ -97,7 +97,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, Candid
   if (problem.direction != Direction::kForward || problem.batch == 0) return;
   MmaLayout begun;
   if (!begin_mma_layout(problem, &begun)) return;
-  const ThinAxis &h = begun.h, &w = begun.w;
+  const PhaseAxis &h = begun.h, &w = begun.w;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "mma_sm90a/layout.h"
-#include "thin/tile.cuh"
+#include "tiling/tile.cuh"
 
 namespace convt::mma_sm90a {
 
-using thin::divide;
-using thin::Tile;
+using tiling::divide;
+using tiling::Tile;
+using tiling::tile_of;
 
 // What all tiles of a CTA share.
 struct Pass {
@@ -36,16 +37,6 @@ __device__ __forceinline__ Pass pass_of_block(const Params& params) {
   pass.num_co = min(params.block_co, params.group_co - pass.co);
   pass.group = index / params.co_tiles;
   return pass;
-}
-
-__device__ __forceinline__ Tile tile_of(const Params& params, int32_t index) {
-  Tile tile;
-  int32_t tile_w, tile_h;
-  const int32_t row = divide(index, params.by_tiles_w, &tile_w);
-  tile.image = divide(row, params.by_tiles_h, &tile_h);
-  tile.q_w = params.w.first + tile_w * params.tile_w;
-  tile.q_h = params.h.first + tile_h * params.tile_h;
-  return tile;
 }
 
 // Element of the result where a row of the tile's image begins, of the pass's first channel.

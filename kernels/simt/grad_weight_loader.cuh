@@ -6,8 +6,11 @@
 #include "problem/problem.h"
 #include "simt/layout.h"
 #include "simt/loader.cuh"
+#include "tiling/window.cuh"
 
 namespace convt::simt {
+
+using tiling::window_coordinate;
 
 // Channels first, first + step, ... below `num`, of one position; neighbours lie g_step elements apart.
 template <typename Traits>
@@ -52,14 +55,6 @@ struct Place {
   int32_t h;
   int32_t w;
 };
-
-// Element `index` of a window -> its coordinate, counted from element 0's.
-__device__ __forceinline__ int32_t window_coordinate(const Window& window, const Axis& axis, int32_t tile,
-                                                     int32_t index) {
-  if (!window.copies) return index * window.unit;
-  const int32_t copy = index / tile;
-  return copy * axis.dilation + (index - copy * tile) * axis.stride;
-}
 
 // `num_positions` positions of `num_channels` channels of one image, [position][pitch]. place_of(position) -> Place.
 // g_stride: of channels, rows, columns.

@@ -6,12 +6,15 @@
 // 16-byte reads of shared memory.
 #pragma once
 
+#include "element/shared_vector.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/warp_reduce.cuh"
 #include "simt/layout.h"
 #include "simt/stage.cuh"
 
 namespace convt::simt {
+
+using element::read_shared;
 
 // Where a quad lies in the tile.
 struct QuadPlace {
@@ -110,21 +113,6 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
   bounds.fast_begin = ptx::warp_max(fast_begin);
   bounds.fast_end = ptx::warp_min(fast_end);
   return bounds;
-}
-
-// kCount accumulator elements, 16 bytes at a time where there are as many.
-template <int kCount, int kOffset = 0, typename Accumulator>
-__device__ __forceinline__ void read_shared(Accumulator* r_values, uint32_t s_values) {
-  constexpr int kPerLoad = sizeof(Accumulator) == 8 || kCount < 4 ? 2 : 4;
-  static_assert(kCount % kPerLoad == 0, "whole vectors");
-  Accumulator r_vector[kPerLoad];
-  ptx::load_shared<kOffset>(r_vector, s_values);
-#pragma unroll
-  for (int i = 0; i < kPerLoad; ++i) r_values[i] = r_vector[i];
-  if constexpr (kCount > kPerLoad) {
-    read_shared<kCount - kPerLoad, kOffset + kPerLoad* static_cast<int>(sizeof(Accumulator))>(r_values + kPerLoad,
-                                                                                              s_values);
-  }
 }
 
 template <typename Traits>

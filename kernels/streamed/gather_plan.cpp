@@ -8,7 +8,7 @@
 #include "problem/adjoint.h"
 #include "streamed/instances.h"
 #include "streamed/layout.h"
-#include "thin/grad_input_layout.h"
+#include "tiling/slots.h"
 
 namespace convt {
 namespace {
@@ -158,8 +158,8 @@ bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherTile& pl
 }
 
 void add_thin_gather_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
-  ThinDirectLayout direct;
-  if (problem.dtype != DataType::kFloat32 || !is_exact(problem) || !make_thin_direct_layout(problem, &direct)) return;
+  TermsLayout direct;
+  if (problem.dtype != DataType::kFloat32 || !is_exact(problem) || !make_terms_layout(problem, &direct)) return;
   const bool forward = problem.direction == Direction::kForward;
   const auto channels = static_cast<int32_t>((forward ? problem.c_out : problem.c_in) / problem.groups);
   constexpr int32_t kMostChannels = 256;  // of a group; more is not thin

@@ -12,14 +12,14 @@
 
 #include <cstdint>
 
-#include "direct/layout.h"
 #include "plan/divisor.h"
 #include "problem/problem.h"
+#include "tiling/terms.h"
 
 namespace convt {
 
 // What both families know of their tiles.
-struct ThinTiledLayout : ThinDirectLayout {
+struct ThinTiledLayout : TermsLayout {
   int32_t group_co;
   int32_t result_rows, result_columns;
   int32_t num_positions;  // of a phase, the most; of all images

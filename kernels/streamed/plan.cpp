@@ -90,7 +90,7 @@ int64_t extent(const int64_t (&stride)[4], int64_t batch, int64_t channels, int6
 
 bool make_thin_tiled_layout(const ConvTProblem& asked, int32_t block_positions, int32_t block_channels,
                             ThinTiledLayout* layout) {
-  if (!make_thin_direct_layout(asked, layout)) return false;
+  if (!make_terms_layout(asked, layout)) return false;
   const ConvTProblem problem = asked.direction == Direction::kForward ? asked : adjoint_problem(asked);
   const Axis &h = problem.h, &w = problem.w;
   constexpr int64_t kMost = int64_t{1} << 30;

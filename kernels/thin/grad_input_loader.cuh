@@ -6,9 +6,14 @@
 #include "element/fast_divide.cuh"
 #include "ptx/cp_async.cuh"
 #include "thin/grad_input_layout.h"
-#include "thin/grad_input_tile.cuh"
+#include "tiling/tile.cuh"
 
 namespace convt::thin {
+
+using tiling::divide;
+using tiling::grad_input_tile;
+using tiling::GradInputTile;
+using tiling::taps_outside;
 
 // What all tiles of a CTA share.
 struct GradInputPass {

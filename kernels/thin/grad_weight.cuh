@@ -7,9 +7,43 @@
 #pragma once
 
 #include "ptx/warp_reduce.cuh"
-#include "thin/grad_weight_loader.cuh"
+#include "thin/grad_weight_layout.h"
+#include "tiling/strip_loader.cuh"
 
 namespace convt::thin {
+
+using tiling::load_weight_stage;
+using tiling::stage_place;
+using tiling::StagePlace;
+using tiling::WeightPass;
+using tiling::WeightStage;
+
+// A warp's sums: first channels and taps, of the pass. In shared memory too.
+struct WeightWarp {
+  int32_t ci;
+  int32_t co;
+  int32_t kh;
+  int32_t kw;
+
+  __device__ __forceinline__ WeightWarp(const GradWeightParams& params, int32_t warp, int32_t thread_ci,
+                                        int32_t thread_co, int32_t thread_kw) {
+    Digits digits{warp};
+    ci = digits.next(params.warps_ci) * thread_ci;
+    co = digits.next(params.warps_co) * thread_co;
+    kw = digits.next(params.block_runs) * thread_kw;
+    kh = digits.rest;
+  }
+  __device__ __forceinline__ explicit WeightWarp(uint32_t s_warp) {
+    uint32_t words[4];
+    ptx::load_shared(words, s_warp);
+    ci = words[0], co = words[1], kh = words[2], kw = words[3];
+  }
+  __device__ __forceinline__ void store(uint32_t s_warp) const {
+    const uint32_t words[4] = {static_cast<uint32_t>(ci), static_cast<uint32_t>(co), static_cast<uint32_t>(kh),
+                               static_cast<uint32_t>(kw)};
+    ptx::store_shared(s_warp, words);
+  }
+};
 
 template <DataType kDataType, int kCiValue, int kCoValue, int kKwValue>
 struct GradWeightTraits {
@@ -207,7 +241,7 @@ __device__ __forceinline__ StageRows stage_rows(const GradWeightParams& params, 
                                                 const WeightWarp& warp, const StagePlace& place) {
   constexpr int32_t kBytes = sizeof(Element);
   const Axis &h = params.h, &w = params.w;
-  const ThinWeightPitches& pitches = params.pitches;
+  const StripPitches& pitches = params.pitches;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t lane_row = params.unit_rows > 1 ? lane >> params.strip_log2 : 0;
   const int32_t lane_column = lane - (lane_row << params.strip_log2);
@@ -253,7 +287,7 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
   }
 #ifdef CONVT_HAS_BULK_ROWS
   const bool bulk = params.bulk;
-  const uint32_t s_full = s_head, s_empty = s_head + 8 * kMaxThinWeightStages;
+  const uint32_t s_full = s_head, s_empty = s_head + 8 * kMaxStripStages;
   if (threadIdx.x == 0) {
     for (int32_t i = 0; i < params.stages; ++i) {
       ptx::mbarrier_init(s_full + 8 * i, params.loaders);

@@ -11,7 +11,7 @@ namespace convt {
 namespace {
 
 // CTAs of one SM: a thread may have the registers of an SM divided by kMaxThinWeightThreads.
-int64_t resident_blocks(const DeviceInfo& device, const ThinGradWeightLayout& layout) {
+int64_t resident_blocks(const DeviceInfo& device, const StripLayout& layout) {
   return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock),
                            kMaxThinWeightThreads / layout.threads);
 }
@@ -23,7 +23,7 @@ double read_wavefronts(const Axis& w, DataType dtype) {
 }
 
 // On the reference GPU.
-void estimate(const ConvTProblem& problem, const ThinGradWeightInstance& instance, const ThinGradWeightLayout& layout,
+void estimate(const ConvTProblem& problem, const ThinGradWeightInstance& instance, const StripLayout& layout,
               Plan* plan) {
   const DeviceInfo device = h200();
   const bool half = element_bytes(problem.dtype) == 2;
@@ -70,7 +70,7 @@ void estimate(const ConvTProblem& problem, const ThinGradWeightInstance& instanc
 // Completes a plan whose tile is chosen; false where it is not legal.
 bool complete(const ConvTProblem& problem, Plan* plan) {
   ThinGradWeightTile& tile = tile_of<ThinGradWeightTile>(*plan);
-  ThinGradWeightLayout layout;
+  StripLayout layout;
   if (!make_thin_grad_weight_layout(problem, tile, &layout)) return false;
   plan->threads = layout.threads;
   plan->shared_bytes = layout.shared_bytes;
@@ -94,9 +94,9 @@ void consider_stages(const ConvTProblem& problem, int32_t most_shared, const Ord
   ThinGradWeightTile& tile = tile_of<ThinGradWeightTile>(trial);
   for (int32_t resident = 1; resident <= 4; ++resident) {
     const int32_t limit = std::min(most_shared, h200().shared_per_sm / resident - kReservedPerBlock);
-    for (int32_t stages = kMinThinWeightStages; stages <= kMaxThinWeightStages; ++stages) {
+    for (int32_t stages = kMinStripStages; stages <= kMaxStripStages; ++stages) {
       tile.stages = stages;
-      ThinGradWeightLayout layout;
+      StripLayout layout;
       for (tile.tile_units = 16; tile.tile_units > 0; tile.tile_units /= 2) {
         tile.units_per_chunk = 1;
         if (tile.tile_units / 2 < problem.h.in && make_thin_grad_weight_layout(problem, tile, &layout) &&
@@ -159,70 +159,16 @@ int64_t padded_sums(const ConvTProblem& problem, const ThinGradWeightInstance& i
 
 }  // namespace
 
-bool lay_out_weight_tile(const ConvTProblem& problem, const WeightTile& tile, ThinGradWeightLayout* layout) {
-  const Axis &h = problem.h, &w = problem.w;
-  constexpr int64_t kMostChannels = 1 << 16;
-  if (problem.c_in > kMostChannels || problem.c_out > kMostChannels || problem.batch > INT32_MAX) return false;
-  layout->h = h;
-  layout->w = w;
-  layout->groups = static_cast<int32_t>(problem.groups);
-  layout->group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
-  layout->group_co = static_cast<int32_t>(problem.c_out / problem.groups);
-  layout->strip = tile.strip;
-  layout->strips = ceil_div(w.in, tile.strip);
-  layout->unit_rows = tile.unit_rows;
-  layout->units_of_strip = ceil_div(h.in, tile.unit_rows);
-  const int64_t units = problem.batch * layout->strips * layout->units_of_strip;
-  if (units > INT32_MAX / 2 || tile.units_per_chunk > INT32_MAX / 2) return false;
-  layout->num_units = static_cast<int32_t>(units);
-  layout->units_per_chunk = tile.units_per_chunk;
-  layout->chunks = ceil_div(layout->num_units, tile.units_per_chunk);
-  layout->block_ci = tile.block_ci;
-  layout->block_co = tile.block_co;
-  layout->block_kh = tile.block_kh;
-  layout->run_tiles = static_cast<int32_t>(ceil_div(int64_t{w.kernel}, tile.block_kw));
-  layout->kh_tiles = ceil_div(h.kernel, tile.block_kh);
-  layout->co_tiles = ceil_div(layout->group_co, tile.block_co);
-  layout->ci_tiles = ceil_div(layout->group_ci, tile.block_ci);
-  const int64_t passes =
-      int64_t{layout->run_tiles} * layout->kh_tiles * layout->co_tiles * layout->ci_tiles * layout->groups;
-  if (passes > INT32_MAX / layout->chunks) return false;
-  layout->passes = static_cast<int32_t>(passes);
-  layout->num_blocks = passes * layout->chunks;
-
-  if (tile.stages < kMinThinWeightStages || tile.stages > kMaxThinWeightStages) return false;
-  layout->tile_units = tile.tile_units;
-  layout->stages = tile.stages;
-  const int64_t columns = int64_t{tile.strip - 1} * w.stride + (tile.block_kw - 1) * w.dilation + 1;
-  return lay_out_slots(int64_t{tile.tile_units} * tile.unit_rows, tile.block_kh, columns, layout);
-}
-
-bool lay_out_weight_stages(const ConvTProblem& problem, int64_t x_elems, int64_t gy_elems,
-                           ThinGradWeightLayout* layout) {
-  const int64_t bytes = element_bytes(problem.dtype);
-  // A last row may be read up to its strip's end, beyond what exists.
-  const int32_t beyond = 2 * vector_elements(problem.dtype);
-  const int64_t x_bytes = ((x_elems + beyond) * bytes + 127) / 128 * 128;
-  const int64_t gy_bytes = ((gy_elems + beyond) * bytes + 127) / 128 * 128;
-  constexpr int64_t kMostBytes = 1 << 20;
-  if ((x_bytes + gy_bytes) * layout->stages > kMostBytes) return false;
-  layout->gy_begin = static_cast<int32_t>(x_bytes);
-  layout->stage_bytes = static_cast<int32_t>(x_bytes + gy_bytes);
-  layout->shared_bytes = kThinWeightHeadBytes + layout->stage_bytes * layout->stages;
-  return true;
-}
-
-bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightTile& plan,
-                                  ThinGradWeightLayout* layout) {
+bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWeightTile& plan, StripLayout* layout) {
   const ThinGradWeightInstance& instance = kThinGradWeightInstances[plan.instance];
   if (plan.strip < 32 ? 32 % plan.strip != 0 : plan.strip % 32 != 0) return false;
   if (plan.block_ci % instance.thread_ci != 0 || plan.block_co % instance.thread_co != 0) return false;
-  const WeightTile tile = {
+  const StripTile tile = {
       plan.strip,    plan.strip < 32 ? 32 / plan.strip : 1,         plan.block_ci,        plan.block_co,
       plan.block_kh, int64_t{plan.block_runs} * instance.thread_kw, plan.units_per_chunk, plan.tile_units,
       plan.stages,
   };
-  if (!lay_out_weight_tile(problem, tile, layout)) return false;
+  if (!lay_out_strips(problem, tile, layout)) return false;
   layout->block_runs = plan.block_runs;
   layout->warps_ci = plan.block_ci / instance.thread_ci;
   layout->warps_co = plan.block_co / instance.thread_co;
@@ -233,26 +179,7 @@ bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWei
   const int64_t ends = vector_elements(problem.dtype) - 1, rows = int64_t{layout->tile_units} * layout->unit_rows;
   const int64_t gy_rows = layout->slots * (layout->columns + 3 * ends) + (layout->apart ? rows * ends : 0);
   const int64_t x_channel = rows * (layout->strip + 3 * ends) + 3 * ends;
-  return lay_out_weight_stages(problem, x_channel * plan.block_ci, (gy_rows + ends) * plan.block_co, layout);
-}
-
-bool has_merged_rows(const ThinGradWeightLayout& layout, const ConvTProblem& problem) {
-  return layout.strip == layout.w.in && problem.x_stride[3] == 1 && problem.x_stride[2] == layout.strip;
-}
-
-ThinWeightPitches make_thin_weight_pitches(const ThinGradWeightLayout& layout, const ConvTProblem& problem) {
-  const int32_t elems = vector_elements(problem.dtype), ends = 2 * (elems - 1);
-  const int32_t rows = layout.tile_units * layout.unit_rows;
-  ThinWeightPitches pitches;
-  pitches.x_row =
-      has_merged_rows(layout, problem) ? layout.strip : congruent_from(layout.strip + ends, problem.x_stride[2], elems);
-  pitches.x_channel = congruent_from(rows * pitches.x_row + ends, problem.x_stride[1], elems);
-  const ThinPitches gy = make_thin_pitches(layout, problem, rows, layout.block_kh);
-  pitches.gy_slot = gy.slot;
-  pitches.gy_position = gy.position;
-  pitches.gy_tap = gy.tap;
-  pitches.gy_channel = gy.channel;
-  return pitches;
+  return lay_out_strip_stages(problem, x_channel * plan.block_ci, (gy_rows + ends) * plan.block_co, layout);
 }
 
 void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {

@@ -60,7 +60,8 @@ __device__ __forceinline__ void make_tables(const Params& params, const Pass& pa
 #pragma unroll 1
     for (int quad = 0; quad < Traits::kQuads; ++quad) {
       const VirtualOutput output = virtual_output(params, pass, block * Traits::kOutputs + 4 * quad);
-      const bool has_tap = thin_tap(params.h, t_h, output.phase_h) >= 0 && thin_tap(params.w, t_w, output.phase_w) >= 0;
+      const bool has_tap =
+          weight_tap(params.h, t_h, output.phase_h) >= 0 && weight_tap(params.w, t_w, output.phase_w) >= 0;
       quads |= static_cast<uint32_t>(output.exists && has_tap) << quad;
     }
     s_quads[index] = static_cast<uint8_t>(quads);

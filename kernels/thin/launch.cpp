@@ -10,7 +10,7 @@
 #include "thin/instances.h"
 #include "thin/layout.h"
 #include "thin/outer_weight_layout.h"
-#include "thin/weight_params.h"
+#include "tiling/strip_launch.h"
 
 namespace convt {
 namespace {
@@ -24,19 +24,6 @@ int32_t vector_columns(const thin::GradInputParams& params) {
     }
   }
   return 1;
-}
-
-thin::WeightOperand make_operand(const void* elements, const int64_t (&size)[4], const int64_t (&stride)[4],
-                                 DataType dtype) {
-  thin::WeightOperand operand{};
-  operand.elements = elements;
-  int64_t last = 0;
-  for (int i = 0; i < 4; ++i) {
-    operand.stride[i] = stride[i];
-    last += (size[i] - 1) * stride[i];
-  }
-  operand.end = static_cast<const unsigned char*>(elements) + (last + 1) * element_bytes(dtype);
-  return operand;
 }
 
 // The elements of the widest copies that what they begin at and all distances are a multiple of.
@@ -82,7 +69,7 @@ void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const
   std::copy_n(problem.y_stride, 4, params.gy_stride);
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.x_stride, 4, params.gx_stride);
-  params.pitches = make_thin_pitches(params, problem, params.tile_h, params.h.kernel);
+  params.pitches = make_slot_pitches(params, problem, params.tile_h, params.h.kernel);
   params.by_slots = Reciprocal::of(params.slots);
   params.by_kernel_h = Reciprocal::of(params.h.kernel);
   params.by_tiles_w = Reciprocal::of(params.tiles_w);
@@ -95,30 +82,6 @@ void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const
   launch_kernel(thin::grad_input_kernel_of(tile.instance), grid_of(plan), stream, params);
 }
 
-void fill_thin_weight_params(const ConvTProblem& problem, const ThinGradWeightLayout& layout,
-                             const ThinWeightPitches& pitches, int32_t loaders, const Pointers& pointers,
-                             thin::GradWeightParams* params) {
-  if (params != &layout) static_cast<ThinGradWeightLayout&>(*params) = layout;
-  const int64_t x_size[4] = {problem.batch, problem.c_in, problem.h.in, problem.w.in};
-  const int64_t gy_size[4] = {problem.batch, problem.c_out, problem.h.out, problem.w.out};
-  params->x = make_operand(pointers.x, x_size, problem.x_stride, problem.dtype);
-  params->gy = make_operand(pointers.y, gy_size, problem.y_stride, problem.dtype);
-  params->slabs = static_cast<float*>(pointers.workspace);
-  params->pitches = pitches;
-  params->by_units_of_strip = Divisor::of(params->units_of_strip);
-  params->by_strips = Divisor::of(params->strips);
-  params->merged_rows = has_merged_rows(*params, problem);
-  params->by_x_rows = Divisor::of(params->merged_rows ? 1 : params->tile_units * params->unit_rows);
-  params->by_slots = Divisor::of(params->slots);
-  params->by_block_kh = Divisor::of(params->block_kh);
-  // As many warps copy each operand as it has rows.
-  params->loaders = loaders;
-  const int32_t x_rows = params->block_ci * params->by_x_rows.value;
-  const int32_t share = ceil_div(params->loaders * x_rows, x_rows + params->block_co * params->slots);
-  params->x_loaders = std::clamp(share, 1, std::max(1, params->loaders - 1));
-  params->bulk = problem.x_stride[3] == 1 && problem.y_stride[3] == 1;
-}
-
 void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, const ThinGradWeightTile& tile,
                              const Pointers& pointers, cudaStream_t stream) {
   instance_of(kThinGradWeightInstances, tile.instance, problem, plan);
@@ -129,7 +92,7 @@ void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
   for (const int32_t count : {2, 3, 4, 6}) {
     if (params.threads / 32 % count == 0) loaders = count;
   }
-  fill_thin_weight_params(problem, params, make_thin_weight_pitches(params, problem), loaders, pointers, &params);
+  fill_strip_params(problem, params, make_strip_pitches(params, problem), loaders, pointers, &params);
   while (params.unit_rows > 1 && (1 << params.strip_log2) < params.strip) ++params.strip_log2;
   params.by_columns_step = Divisor::of(params.unit_rows > 1 ? 1 : 32 * problem.w.stride);
   launch_kernel(thin::grad_weight_kernel_of(tile.instance), grid_of(plan), stream, params);

@@ -7,8 +7,6 @@
 namespace convt {
 namespace {
 
-int32_t floor_div(int32_t a, int32_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-
 int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
 int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 
@@ -30,11 +28,11 @@ int32_t lanes_log2(int32_t count, int32_t threads) {
   return best;
 }
 
-bool every_phase_has_every_tap(const ThinAxis& axis) {
+bool every_phase_has_every_tap(const PhaseAxis& axis) {
   for (int32_t phase = 0; phase < axis.out_stride; ++phase) {
     if ((axis.filled >> phase & 1) == 0) continue;
     for (int32_t t = 0; t < axis.num_taps; ++t) {
-      if (thin_tap(axis, t, phase) < 0) return false;
+      if (weight_tap(axis, t, phase) < 0) return false;
     }
   }
   return true;
@@ -42,7 +40,7 @@ bool every_phase_has_every_tap(const ThinAxis& axis) {
 
 // The source tile of one channel. False where it is far beyond what fits.
 bool lay_out_source(int32_t element, ThinLayout* layout) {
-  const ThinAxis &h = layout->h, &w = layout->w;
+  const PhaseAxis &h = layout->h, &w = layout->w;
   const int64_t* stride = layout->source_stride;
   layout->load_mode = stride[3] != 1 && stride[1] == 1 ? ThinLoad::kChannels : ThinLoad::kElements;
   layout->vector_bytes = element;
@@ -118,36 +116,10 @@ int64_t lay_out_results(int32_t element, ThinLayout* layout) {
 
 }  // namespace
 
-bool make_thin_axis(const Axis& axis, ThinAxis* thin) {
-  *thin = ThinAxis{};
-  thin->kernel = axis.kernel;
-  if (axis.stride > kMaxThinPhases || axis.kernel > kMaxThinTaps) return false;
-  thin->in = axis.in;
-  thin->out = axis.out;
-  thin->first = floor_div(axis.padding, axis.stride);
-  thin->positions = floor_div(axis.out - 1 + axis.padding, axis.stride) - thin->first + 1;
-  thin->out_stride = axis.stride;
-  thin->out_origin = axis.padding;
-  thin->dilation = axis.dilation;
-  for (int32_t k = 0; k < axis.kernel; ++k) {
-    const int32_t step = k * axis.dilation / axis.stride;
-    const uint32_t phase = 1u << (k * axis.dilation % axis.stride);
-    if ((thin->filled & phase) == 0) ++thin->num_filled;
-    thin->filled |= phase;
-    if (thin->num_taps > 0 && thin->step[thin->num_taps - 1] == step) continue;
-    thin->step[thin->num_taps] = step;
-    thin->offset[thin->num_taps] = -step;
-    ++thin->num_taps;
-  }
-  thin->least_offset = thin->offset[thin->num_taps - 1];
-  thin->greatest_offset = thin->offset[0];
-  return true;
-}
-
 bool begin_thin_layout(const ConvTProblem& problem, ThinLayout* layout) {
   *layout = ThinLayout{};
   if (problem.direction != Direction::kForward) return false;
-  if (!make_thin_axis(problem.h, &layout->h) || !make_thin_axis(problem.w, &layout->w)) return false;
+  if (!make_phase_axis(problem.h, &layout->h) || !make_phase_axis(problem.w, &layout->w)) return false;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 4096;
   if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;

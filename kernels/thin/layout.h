@@ -1,18 +1,13 @@
 // What the thin engine makes of a forward problem, and where a CTA's data lie in shared memory: one definition for the
 // planner (is it legal? does it fit?), launch/ and the kernel. Host and device read it, host makes it.
-//
-// Along each axis, at *position* q:
-//     tap t reads source coordinate    q + offset[t]
-//     phase v writes result coordinate q * out_stride + v - out_origin
-// Positions are counted from the padded output's edge, so that all phases read a tap number at the same place:
-// k * dilation = step * stride + v, offset = -step. (The gradients have layouts of their own.)
+// Positions are those of tiling/axis.h. The gradients have layouts of their own.
 #pragma once
 
 #include <cstdint>
 
 #include "plan/divisor.h"
-#include "problem/phases.h"
 #include "problem/problem.h"
+#include "tiling/axis.h"
 
 namespace convt {
 
@@ -40,39 +35,8 @@ struct ThinTile {
   }
 };
 
-inline constexpr int32_t kMaxThinTaps = 16;  // of an axis: half a word says which of them are inside
 inline constexpr int32_t kMaxThinWarps = 8;  // of a CTA
 inline constexpr int32_t kMaxThinChannels = 256;  // of a pass
-inline constexpr int32_t kMaxThinPhases = 32;  // of an axis
-
-struct ThinAxis {
-  int32_t in;  // extent of the source
-  int32_t out;  // extent of the result
-  int32_t first;  // first position
-  int32_t positions;  // number of positions
-  int32_t out_stride;  // phases
-  int32_t out_origin;
-  int32_t num_taps;
-  int32_t num_filled;  // phases with taps
-  uint32_t filled;  // bit v: phase v has taps
-  // The weight's tap of phase v: k = (step[t] * out_stride + v) / dilation, if that divides and is below kernel.
-  int32_t kernel;
-  int32_t dilation;
-  int32_t step[kMaxThinTaps];
-  int32_t offset[kMaxThinTaps];
-  int32_t least_offset;
-  int32_t greatest_offset;
-};
-
-// The weight's tap number t of phase v, or -1.
-CONVT_HOST_DEVICE inline int32_t thin_tap(const ThinAxis& axis, int32_t t, int32_t phase) {
-  const int32_t distance = axis.step[t] * axis.out_stride + phase;
-  const int32_t k = distance / axis.dilation;
-  return k * axis.dilation == distance && k < axis.kernel ? k : -1;
-}
-
-// False where an axis has more taps or phases than the kernel's tables hold.
-bool make_thin_axis(const Axis& axis, ThinAxis* thin);
 
 // How a channel's plane of the source comes into shared memory.
 enum class ThinLoad : int32_t {
@@ -87,8 +51,8 @@ struct ThinLayout {
   int64_t result_stride[4];
   int64_t weight_stride[4];  // from one summed channel, result channel, kh, kw to the next
   int64_t weight_group_stride;
-  ThinAxis h;
-  ThinAxis w;
+  PhaseAxis h;
+  PhaseAxis w;
   int32_t groups;
   int32_t group_ci;  // channels that are summed, of a group
   int32_t group_co;  // channels of the result, of a group
@@ -135,8 +99,8 @@ struct ThinLayout {
   int32_t vector_bytes;
   int32_t load_lanes_log2;  // lanes along a row, then channels, then rows
   int32_t load_channels_log2;
-  int32_t tap_row[kMaxThinTaps];
-  int32_t tap_column[kMaxThinTaps];
+  int32_t tap_row[kMaxAxisTaps];
+  int32_t tap_column[kMaxAxisTaps];
   // Staged results: elements.
   int32_t stage_channel;
   int32_t stage_row;  // from one position row to the next

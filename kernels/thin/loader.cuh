@@ -109,8 +109,8 @@ __device__ __forceinline__ void load_weight(const Params& params, const Pass& pa
   for (int32_t index = threadIdx.x; index < params.taps * params.outputs; index += blockDim.x) {
     const int32_t tap = index / params.outputs;
     const VirtualOutput output = virtual_output(params, pass, index - tap * params.outputs);
-    const int32_t k_h = thin_tap(params.h, tap / params.w.num_taps, output.phase_h);
-    const int32_t k_w = thin_tap(params.w, tap % params.w.num_taps, output.phase_w);
+    const int32_t k_h = weight_tap(params.h, tap / params.w.num_taps, output.phase_h);
+    const int32_t k_w = weight_tap(params.w, tap % params.w.num_taps, output.phase_w);
     const bool exists = output.exists && k_h >= 0 && k_w >= 0;
     s_place[index] = exists ? static_cast<int32_t>((pass.co + output.co) * params.weight_stride[1] +
                                                    k_h * params.weight_stride[2] + k_w * params.weight_stride[3])

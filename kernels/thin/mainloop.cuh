@@ -7,12 +7,12 @@
 namespace convt::thin {
 
 // Every tap of `count` positions from q on is inside the source.
-__device__ __forceinline__ bool is_inside(const ThinAxis& axis, int32_t q, int32_t count) {
+__device__ __forceinline__ bool is_inside(const PhaseAxis& axis, int32_t q, int32_t count) {
   return q + axis.least_offset >= 0 && q + count - 1 + axis.greatest_offset < axis.in;
 }
 
 // The taps of one axis that are outside the source, one bit each, for the positions of a tile.
-__device__ __forceinline__ void list_outside(const ThinAxis& axis, int32_t q, int32_t count, uint32_t* s_outside) {
+__device__ __forceinline__ void list_outside(const PhaseAxis& axis, int32_t q, int32_t count, uint32_t* s_outside) {
   for (int32_t i = threadIdx.x; i < count; i += blockDim.x) {
     uint32_t bits = 0;
 #pragma unroll 1

@@ -6,6 +6,7 @@
 // Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
+#include "element/shared_vector.cuh"
 #include "thin/outer_weight_loader.cuh"
 
 namespace convt::thin {
@@ -43,13 +44,13 @@ struct OuterOperands {
   float gy[kOuterColumns];
 
   __device__ __forceinline__ void read(uint32_t s_x, const uint32_t (&s_gy)[kVectors], uint32_t gy_offset) {
-    simt::read_shared<kOuterChannels>(x, s_x);
+    element::read_shared<kOuterChannels>(x, s_x);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if constexpr (kWidth == 1) {
         gy[v] = __uint_as_float(ptx::load_shared(s_gy[v] + gy_offset));
       } else {
-        simt::read_shared<kWidth>(gy + v * kWidth, s_gy[v] + gy_offset);
+        element::read_shared<kWidth>(gy + v * kWidth, s_gy[v] + gy_offset);
       }
     }
   }
@@ -135,7 +136,7 @@ __device__ __forceinline__ void add_splits(OuterAccumulators& r_acc, const Outer
 #pragma unroll
       for (int i = 0; i < kOuterColumns * kOuterChannels; i += 4) {
         float r_four[4];
-        simt::read_shared<4>(r_four, s_thread + i / 4 * 16 * takers);
+        element::read_shared<4>(r_four, s_thread + i / 4 * 16 * takers);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           float& r_sum = r_acc[i / kOuterChannels][i % kOuterChannels + k];

@@ -23,8 +23,8 @@
 #include "plan/divisor.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
-#include "simt/layout.h"
 #include "thin/instances.h"
+#include "tiling/window.h"
 
 namespace convt {
 

@@ -2,10 +2,10 @@
 // (thin/outer_weight_layout.h). Called by thin/outer_weight.cuh. Must not know: the sums.
 #pragma once
 
+#include "element/arithmetic.cuh"
 #include "ptx/cp_async.cuh"
-#include "simt/grad_weight_loader.cuh"
-#include "simt/mainloop.cuh"
 #include "thin/outer_weight_layout.h"
+#include "tiling/window.cuh"
 
 namespace convt::thin {
 
@@ -114,7 +114,7 @@ template <int kWidth, int kElems>
 __device__ __forceinline__ void load_outer_gy(const OuterWeightParams& params, const OuterTile& tile,
                                               const OuterPixels& pixels, int32_t slot, uint32_t s_stage) {
   const int32_t row = pixels.h * params.h.stride - params.h.padding + tile.kh * params.h.dilation +
-                      simt::window_coordinate(params.rows, params.h, params.tile_h, slot);
+                      tiling::window_coordinate(params.rows, params.h, params.tile_h, slot);
   if (static_cast<uint32_t>(row) >= static_cast<uint32_t>(params.h.out)) return;
   const int32_t first =
       (pixels.w * params.w.stride - params.w.padding) * params.c_out + outer_position(params, tile.vector * kWidth);

@@ -21,11 +21,11 @@ int64_t resident_blocks(const DeviceInfo& device, const ThinLayout& layout) {
 }
 
 // How many of the pairs of a tap and a phase that has taps are taps of the weight, as a share.
-double tap_share(const ThinAxis& axis) {
+double tap_share(const PhaseAxis& axis) {
   double taps = 0;
   for (int32_t phase = 0; phase < axis.out_stride; ++phase) {
     if ((axis.filled >> phase & 1) == 0) continue;
-    for (int32_t t = 0; t < axis.num_taps; ++t) taps += thin_tap(axis, t, phase) >= 0 ? 1 : 0;
+    for (int32_t t = 0; t < axis.num_taps; ++t) taps += weight_tap(axis, t, phase) >= 0 ? 1 : 0;
   }
   return taps / (axis.num_taps * axis.num_filled);
 }
@@ -34,7 +34,7 @@ double tap_share(const ThinAxis& axis) {
 // `active`: the share of products whose tap is one of the weight's.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinInstance& instance,
               const ThinLayout& layout, double active, Plan* plan) {
-  const ThinAxis &h = layout.h, &w = layout.w;
+  const PhaseAxis &h = layout.h, &w = layout.w;
   const double outputs = instance.outputs, positions = instance.positions, warps = layout.threads / 32;
   const bool half = element_bytes(problem.dtype) == 2;
   const double steps = static_cast<double>(layout.group_ci) * layout.taps;
@@ -147,7 +147,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
   if (problem.direction != Direction::kForward) return;
   ThinLayout begun;
   if (!begin_thin_layout(problem, &begun)) return;
-  const ThinAxis &h = begun.h, &w = begun.w;
+  const PhaseAxis &h = begun.h, &w = begun.w;
   const double active = begun.all_taps ? 1 : tap_share(h) * tap_share(w);
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   constexpr int64_t kMostChannels = 256;  // of a group; more is not thin

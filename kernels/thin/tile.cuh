@@ -3,8 +3,13 @@
 
 #include "element/arithmetic.cuh"
 #include "thin/layout.h"
+#include "tiling/tile.cuh"
 
 namespace convt::thin {
+
+using tiling::divide;
+using tiling::Tile;
+using tiling::tile_of;
 
 inline constexpr int kMaxThreads = 256;
 
@@ -49,29 +54,6 @@ __device__ __forceinline__ Pass pass_of_block(const Params& params) {
   pass.group = index / params.co_tiles * params.block_groups;
   pass.num_groups = min(params.block_groups, params.groups - pass.group);
   return pass;
-}
-
-// Tile of a pass: an image and its first positions.
-struct Tile {
-  int64_t image;
-  int32_t q_h;
-  int32_t q_w;
-};
-
-__device__ __forceinline__ int32_t divide(int32_t number, const Reciprocal& by, int32_t* remainder) {
-  const int32_t result = quotient(number, by);
-  *remainder = number - result * by.divisor;
-  return result;
-}
-
-__device__ __forceinline__ Tile tile_of(const Params& params, int32_t index) {
-  Tile tile;
-  int32_t tile_w, tile_h;
-  const int32_t row = divide(index, params.by_tiles_w, &tile_w);
-  tile.image = divide(row, params.by_tiles_h, &tile_h);
-  tile.q_w = params.w.first + tile_w * params.tile_w;
-  tile.q_h = params.h.first + tile_h * params.tile_h;
-  return tile;
 }
 
 // Virtual output number `index` of a pass: a result channel in one phase. Quads of four are of one phase, so that

@@ -23,14 +23,10 @@ SHARED = {
     "hopper": {"element", "pipeline", "plan", "ptx"},
     "launch": {"epilogue", "plan", "problem", "pack"},
     "reduce": {"element", "launch", "problem", "ptx"},
+    "tiling": {"element", "launch", "plan", "problem", "ptx"},
     "binding": {"epilogue", "launch", "plan", "problem", "reduce"},
 }
-# Engines know all shared rooms but the ops, and of other engines those whose code they build on.
-BUILDS_ON = {
-    "thin": {"simt"},
-    "streamed": {"direct", "thin"},
-    "mma_sm90a": {"thin"},
-}
+# Engines include all shared rooms except the ops, and no other engine.
 ENGINES = sorted(path.name for path in KERNELS.iterdir() if path.is_dir() and path.name not in SHARED)
 
 
@@ -55,7 +51,7 @@ def test_shared_rooms(room):
 
 @pytest.mark.parametrize("room", ENGINES)
 def test_engines(room):
-    known = (SHARED.keys() - {"binding"}) | BUILDS_ON.get(room, set())
+    known = SHARED.keys() - {"binding"}
     for path, name in included(room):
         assert name.split("/")[0] in known, (path, name)
         # What is planned and laid out needs no CUDA; only launches and device code do.

@@ -62,7 +62,7 @@ class Stage:
 
 
 def fill_stage(problem, layout, place, rows, elems):
-    """The copies of kernels/thin/grad_weight_loader.cuh. Returns both operands and their origins' places."""
+    """The copies of kernels/tiling/strip_loader.cuh. Returns both operands and their origins' places."""
     h, w = problem["h"], problem["w"]
     element = element_bytes(problem)
     xs, ys = problem["x_stride"], problem["y_stride"]

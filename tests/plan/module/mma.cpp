@@ -13,11 +13,11 @@ static convt::MmaTile mma_plan_of(const py::dict& values) {
                         number("chunk_steps"), number("raw_slots"), number("blocks_per_pass")};
 }
 
-static py::dict dict_of(const convt::ThinAxis& axis) {
+static py::dict dict_of(const convt::PhaseAxis& axis) {
   py::list taps;
   for (int32_t t = 0; t < axis.num_taps; ++t) {
     py::list weight_taps;
-    for (int32_t phase = 0; phase < axis.out_stride; ++phase) weight_taps.append(convt::thin_tap(axis, t, phase));
+    for (int32_t phase = 0; phase < axis.out_stride; ++phase) weight_taps.append(convt::weight_tap(axis, t, phase));
     taps.append(py::make_tuple(axis.offset[t], weight_taps));
   }
   return py::dict(py::arg("in") = axis.in, py::arg("out") = axis.out, py::arg("first") = axis.first,

@@ -21,11 +21,11 @@ static convt::ThinTile thin_plan_of(const py::dict& values) {
                          number("chunk_ci")};
 }
 
-static py::dict dict_of(const convt::ThinAxis& axis) {
+static py::dict dict_of(const convt::PhaseAxis& axis) {
   py::list taps;
   for (int32_t t = 0; t < axis.num_taps; ++t) {
     py::list weight_taps;
-    for (int32_t phase = 0; phase < axis.out_stride; ++phase) weight_taps.append(convt::thin_tap(axis, t, phase));
+    for (int32_t phase = 0; phase < axis.out_stride; ++phase) weight_taps.append(convt::weight_tap(axis, t, phase));
     taps.append(py::make_tuple(axis.offset[t], weight_taps));
   }
   return py::dict(py::arg("in") = axis.in, py::arg("out") = axis.out, py::arg("first") = axis.first,
@@ -75,7 +75,7 @@ static py::object thin_grad_input_layout(const py::dict& problem, const py::dict
   const convt::ConvTProblem asked = problem_of(problem);
   convt::ThinGradInputLayout layout;
   if (!convt::make_thin_grad_input_layout(asked, tile, &layout)) return py::none();
-  const convt::ThinPitches pitches = convt::make_thin_pitches(layout, asked, layout.tile_h, layout.h.kernel);
+  const convt::SlotPitches pitches = convt::make_slot_pitches(layout, asked, layout.tile_h, layout.h.kernel);
   py::dict result(py::arg("slot") = pitches.slot, py::arg("position") = pitches.position, py::arg("tap") = pitches.tap,
                   py::arg("channel") = pitches.channel);
 #define CONVT_FIELD(name) result[#name] = layout.name
@@ -133,9 +133,9 @@ static py::object thin_grad_weight_layout(const py::dict& problem, const py::dic
                                        number("block_runs"), number("tile_units"),      number("stages")};
   const convt::ThinGradWeightInstance& instance = convt::kThinGradWeightInstances[tile.instance];
   const convt::ConvTProblem asked = problem_of(problem);
-  convt::ThinGradWeightLayout layout;
+  convt::StripLayout layout;
   if (!convt::make_thin_grad_weight_layout(asked, tile, &layout)) return py::none();
-  const convt::ThinWeightPitches pitches = convt::make_thin_weight_pitches(layout, asked);
+  const convt::StripPitches pitches = convt::make_strip_pitches(layout, asked);
   py::dict result(py::arg("thread_ci") = instance.thread_ci, py::arg("thread_co") = instance.thread_co,
                   py::arg("thread_kw") = instance.thread_kw,
                   py::arg("merged_rows") = convt::has_merged_rows(layout, asked));

@@ -2,7 +2,7 @@
 #include "direct/layout.h"
 #include "module/values.h"
 
-py::dict dict_of(const convt::ConvTProblem& asked, const convt::ThinDirectLayout& layout) {
+py::dict dict_of(const convt::ConvTProblem& asked, const convt::TermsLayout& layout) {
   const bool forward = asked.direction == convt::Direction::kForward;
   py::list phases_h, phases_w, digits;
   for (int32_t i = 0; i < (forward ? asked.h.stride : 1); ++i) phases_h.append(dict_of(layout.phases_h[i]));
@@ -24,7 +24,7 @@ py::dict dict_of(const convt::ConvTProblem& asked, const convt::ThinDirectLayout
 // What the kernel is launched with, or None for a problem that it does not serve.
 static py::object thin_direct_layout(const py::dict& problem) {
   const convt::ConvTProblem asked = problem_of(problem);
-  convt::ThinDirectLayout layout;
+  convt::TermsLayout layout;
   if (!convt::make_thin_direct_layout(asked, &layout)) return py::none();
   return dict_of(asked, layout);
 }

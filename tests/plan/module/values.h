@@ -15,7 +15,7 @@
 namespace py = pybind11;
 
 namespace convt {
-struct ThinDirectLayout;
+struct TermsLayout;
 struct ThinTiledLayout;
 }  // namespace convt
 
@@ -35,7 +35,7 @@ void add_scatter(py::module_& module);
 void add_grad_weight(py::module_& module);
 void add_tiles(py::module_& module);
 
-py::dict dict_of(const convt::ConvTProblem& asked, const convt::ThinDirectLayout& layout);
+py::dict dict_of(const convt::ConvTProblem& asked, const convt::TermsLayout& layout);
 void add_tiles_of(const convt::ThinTiledLayout& layout, py::dict& result);
 
 template <typename T>

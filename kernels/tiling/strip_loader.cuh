@@ -1,13 +1,14 @@
-// Global memory -> a stage of the gradient of the weight: rows of both operands as they are in memory. What lies
-// outside a tensor is not loaded: the mainloop never multiplies it.
+// Global memory -> a stage of the gradient of the weight (tiling/strips.h): rows of both operands as they are in
+// memory. Elements outside a tensor are not loaded: the mainloop never multiplies them. Called by the kernels of thin/
+// and mma_sm90a/.
 #pragma once
 
 #include "element/arithmetic.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier_sm90.cuh"
-#include "thin/grad_weight_params.h"
+#include "tiling/strip_params.h"
 
-namespace convt::thin {
+namespace convt::tiling {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define CONVT_HAS_BULK_ROWS 1
@@ -23,7 +24,7 @@ struct WeightPass {
   int32_t kw;
   int32_t chunk;
 
-  __device__ __forceinline__ WeightPass(const GradWeightParams& params, int32_t thread_kw) {
+  __device__ __forceinline__ WeightPass(const StripParams& params, int32_t thread_kw) {
     Digits digits{static_cast<int32_t>(blockIdx.x)};
     kw = digits.next(params.run_tiles) * params.block_runs * thread_kw;
     kh = digits.next(params.kh_tiles) * params.block_kh;
@@ -34,44 +35,17 @@ struct WeightPass {
   }
   __device__ __forceinline__ explicit WeightPass(uint32_t s_head) {
     uint32_t words[4];
-    ptx::load_shared(words, s_head + kThinWeightPassBegin);
+    ptx::load_shared(words, s_head + kStripPassBegin);
     group = words[0], ci = words[1], co = words[2], kh = words[3];
-    ptx::load_shared(words, s_head + kThinWeightPassBegin + 16);
+    ptx::load_shared(words, s_head + kStripPassBegin + 16);
     kw = words[0], chunk = words[1];
   }
   __device__ __forceinline__ void store(uint32_t s_head) const {
     const uint32_t first[4] = {static_cast<uint32_t>(group), static_cast<uint32_t>(ci), static_cast<uint32_t>(co),
                                static_cast<uint32_t>(kh)};
     const uint32_t second[4] = {static_cast<uint32_t>(kw), static_cast<uint32_t>(chunk), 0, 0};
-    ptx::store_shared(s_head + kThinWeightPassBegin, first);
-    ptx::store_shared(s_head + kThinWeightPassBegin + 16, second);
-  }
-};
-
-// A warp's sums: first channels and taps, of the pass. In shared memory too.
-struct WeightWarp {
-  int32_t ci;
-  int32_t co;
-  int32_t kh;
-  int32_t kw;
-
-  __device__ __forceinline__ WeightWarp(const GradWeightParams& params, int32_t warp, int32_t thread_ci,
-                                        int32_t thread_co, int32_t thread_kw) {
-    Digits digits{warp};
-    ci = digits.next(params.warps_ci) * thread_ci;
-    co = digits.next(params.warps_co) * thread_co;
-    kw = digits.next(params.block_runs) * thread_kw;
-    kh = digits.rest;
-  }
-  __device__ __forceinline__ explicit WeightWarp(uint32_t s_warp) {
-    uint32_t words[4];
-    ptx::load_shared(words, s_warp);
-    ci = words[0], co = words[1], kh = words[2], kw = words[3];
-  }
-  __device__ __forceinline__ void store(uint32_t s_warp) const {
-    const uint32_t words[4] = {static_cast<uint32_t>(ci), static_cast<uint32_t>(co), static_cast<uint32_t>(kh),
-                               static_cast<uint32_t>(kw)};
-    ptx::store_shared(s_warp, words);
+    ptx::store_shared(s_head + kStripPassBegin, first);
+    ptx::store_shared(s_head + kStripPassBegin + 16, second);
   }
 };
 
@@ -83,7 +57,7 @@ struct WeightStage {
   int32_t w;
   int32_t rows;  // existing ones
 
-  __device__ __forceinline__ WeightStage(const GradWeightParams& params, int32_t unit, int32_t end_unit) {
+  __device__ __forceinline__ WeightStage(const StripParams& params, int32_t unit, int32_t end_unit) {
     int32_t first, strip;
     image = params.by_strips(params.by_units_of_strip(unit, &first), &strip);
     units = min(min(params.tile_units, end_unit - unit), params.units_of_strip - first);
@@ -102,15 +76,15 @@ struct StagePlace {
   int32_t row;    // of grad_output
   int32_t column;
 };
-static_assert(sizeof(StagePlace) <= kThinWeightPlaceBytes);
+static_assert(sizeof(StagePlace) <= kStripPlaceBytes);
 
 __device__ __forceinline__ StagePlace* stage_place(unsigned char* s_bytes, int32_t slot) {
-  return reinterpret_cast<StagePlace*>(s_bytes + kThinWeightPlacesBegin + slot * kThinWeightPlaceBytes);
+  return reinterpret_cast<StagePlace*>(s_bytes + kStripPlacesBegin + slot * kStripPlaceBytes);
 }
 
 // Where row 0, column 0 of an operand's first channel of a stage lies, as if it existed.
 template <typename Element>
-__device__ __forceinline__ const Element* operand_origin(const WeightOperand& operand, int32_t image, int32_t channel,
+__device__ __forceinline__ const Element* operand_origin(const StripOperand& operand, int32_t image, int32_t channel,
                                                          int32_t row, int32_t column) {
   return static_cast<const Element*>(operand.elements) + image * operand.stride[0] + channel * operand.stride[1] +
          row * operand.stride[2] + column * operand.stride[3];
@@ -136,7 +110,7 @@ __device__ __forceinline__ void copy_element(Element* s_element, const Element* 
 // One thread copies a row, whole vectors of it at once, also those that it shares with other rows of the tensor.
 // Returns the bytes that `barrier` is to wait for.
 template <typename Element>
-__device__ __forceinline__ uint32_t copy_row(const WeightOperand& operand, const Element* g_row, Element* s_row,
+__device__ __forceinline__ uint32_t copy_row(const StripOperand& operand, const Element* g_row, Element* s_row,
                                              int32_t count, uint32_t barrier) {
   constexpr uintptr_t kVector = 16;
   const auto row = reinterpret_cast<uintptr_t>(g_row), row_end = row + count * sizeof(Element);
@@ -177,7 +151,7 @@ struct StageOperand {
 #ifdef CONVT_HAS_BULK_ROWS
 // Lanes of `num_warps` warps, of which this is one, copy a row each. Returns the bytes that will arrive at `barrier`.
 template <typename Element, typename RowOf>
-__device__ __forceinline__ uint32_t copy_rows(const WeightOperand& operand, const StageOperand<Element>& stage,
+__device__ __forceinline__ uint32_t copy_rows(const StripOperand& operand, const StageOperand<Element>& stage,
                                               int32_t warp, int32_t num_warps, uint32_t barrier, RowOf row_of) {
   uint32_t bytes = 0;
   if (stage.begin >= stage.end) return 0;
@@ -198,7 +172,7 @@ __device__ __forceinline__ uint32_t copy_rows(const WeightOperand& operand, cons
 // All threads copy: by vectors where columns are neighbours, a warp a row; else element by element, neighbouring
 // threads those of neighbouring channels where these are neighbours in memory.
 template <typename Element, typename RowOf>
-__device__ __forceinline__ void load_rows(const WeightOperand& operand, const StageOperand<Element>& stage,
+__device__ __forceinline__ void load_rows(const StripOperand& operand, const StageOperand<Element>& stage,
                                           RowOf row_of) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x), num_threads = static_cast<int32_t>(blockDim.x);
   const int32_t lane = thread % 32, count = stage.end - stage.begin;
@@ -239,12 +213,12 @@ __device__ __forceinline__ void load_rows(const WeightOperand& operand, const St
 // Starts the copies of a stage into a slot. Bulk copies arrive at the slot's barrier, and so does each of the warps
 // that make them; `loader` is this warp's number among these.
 template <typename Element>
-__device__ __forceinline__ void load_weight_stage(const GradWeightParams& params, const WeightStage& stage,
+__device__ __forceinline__ void load_weight_stage(const StripParams& params, const WeightStage& stage,
                                                   unsigned char* s_bytes, int32_t slot, bool bulk, int32_t loader) {
   const WeightPass pass(ptx::shared_address(s_bytes));
   const Axis &h = params.h, &w = params.w;
-  const ThinWeightPitches& pitches = params.pitches;
-  unsigned char* s_stage = s_bytes + kThinWeightHeadBytes + slot * params.stage_bytes;
+  const StripPitches& pitches = params.pitches;
+  unsigned char* s_stage = s_bytes + kStripHeadBytes + slot * params.stage_bytes;
   const int32_t row_0 = stage.h * h.stride - h.padding + pass.kh * h.dilation;
   const int32_t column_0 = stage.w * w.stride - w.padding + pass.kw * w.dilation;
   const int32_t columns = min(params.strip, w.in - stage.w);
@@ -322,4 +296,4 @@ __device__ __forceinline__ void load_weight_stage(const GradWeightParams& params
   load_rows(params.gy, gy, gy_row);
 }
 
-}  // namespace convt::thin
+}  // namespace convt::tiling

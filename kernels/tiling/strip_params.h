@@ -1,23 +1,24 @@
-// What a thin kernel of the gradient of the weight is launched with. Filled by launch/, constant for the whole grid.
+// What the loader of strips (tiling/strip_loader.cuh) reads of a kernel's parameters, constant for the whole grid.
+// Filled by fill_strip_params() (tiling/strip_launch.h).
 #pragma once
 
 #include "plan/divisor.h"
-#include "thin/grad_weight_layout.h"
+#include "tiling/strips.h"
 
-namespace convt::thin {
+namespace convt::tiling {
 
 // An operand as the loader sees it.
-struct WeightOperand {
+struct StripOperand {
   const void* elements;  // [batch, channels, rows, columns]
   int64_t stride[4];     // elements
   const void* end;       // behind its last element
 };
 
-struct GradWeightParams : ThinGradWeightLayout {
-  WeightOperand x;   // [batch, groups * group_ci, h.in, w.in], any strides
-  WeightOperand gy;  // [batch, groups * group_co, h.out, w.out], any strides
+struct StripParams : StripLayout {
+  StripOperand x;   // [batch, groups * group_ci, h.in, w.in], any strides
+  StripOperand gy;  // [batch, groups * group_co, h.out, w.out], any strides
   float* slabs;      // [chunks][groups * group_ci, group_co, h.kernel, w.kernel], contiguous
-  ThinWeightPitches pitches;
+  StripPitches pitches;
   Divisor by_units_of_strip;
   Divisor by_strips;
   Divisor by_x_rows;    // rows of pixels of a stage
@@ -33,4 +34,4 @@ struct GradWeightParams : ThinGradWeightLayout {
   bool merged_rows;  // a strip's rows of the input are one run in memory, and so in a stage
 };
 
-}  // namespace convt::thin
+}  // namespace convt::tiling

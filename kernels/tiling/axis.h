@@ -1,0 +1,50 @@
+// An axis of a forward problem whose tiles own all phases of their positions. Called by: layouts and kernels of thin/
+// and mma_sm90a/.
+//
+// At *position* q:
+//     tap t reads source coordinate    q + offset[t]
+//     phase v writes result coordinate q * out_stride + v - out_origin
+// Positions are counted from the padded output's edge, so that all phases read a tap number at the same place:
+// k * dilation = step * stride + v, offset = -step.
+#pragma once
+
+#include <cstdint>
+
+#include "problem/phases.h"
+#include "problem/problem.h"
+
+namespace convt {
+
+inline constexpr int32_t kMaxAxisTaps = 16;    // half a word has a bit for each of them
+inline constexpr int32_t kMaxAxisPhases = 32;  // `filled` has a bit for each of them
+
+struct PhaseAxis {
+  int32_t in;  // extent of the source
+  int32_t out;  // extent of the result
+  int32_t first;  // first position
+  int32_t positions;  // number of positions
+  int32_t out_stride;  // phases
+  int32_t out_origin;
+  int32_t num_taps;
+  int32_t num_filled;  // phases with taps
+  uint32_t filled;  // bit v: phase v has taps
+  // The weight's tap of phase v: k = (step[t] * out_stride + v) / dilation, if that divides and is below kernel.
+  int32_t kernel;
+  int32_t dilation;
+  int32_t step[kMaxAxisTaps];
+  int32_t offset[kMaxAxisTaps];
+  int32_t least_offset;
+  int32_t greatest_offset;
+};
+
+// The weight's tap number t of phase v, or -1.
+CONVT_HOST_DEVICE inline int32_t weight_tap(const PhaseAxis& axis, int32_t t, int32_t phase) {
+  const int32_t distance = axis.step[t] * axis.out_stride + phase;
+  const int32_t k = distance / axis.dilation;
+  return k * axis.dilation == distance && k < axis.kernel ? k : -1;
+}
+
+// Returns false if the axis has more taps or phases than these.
+bool make_phase_axis(const Axis& axis, PhaseAxis* made);
+
+}  // namespace convt
