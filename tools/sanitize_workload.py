@@ -95,7 +95,7 @@ def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
 def way_of(call: Call, plan: dict) -> tuple:
     """Returns the key of a launch; launches of one kernel with equal keys use the same code path."""
     names = ("stages", "threads")
-    if plan["engine"] == "thin":
+    if plan["engine"] != "simt":
         return (
             plan["kernel"], call.channels_last, plan.get("split_phases"), plan.get("block_groups", 1) > 1,
             plan.get("tiles_per_block", 1) > 1, plan.get("chunk_ci", 1) < call.weight.shape[0] // call.groups,

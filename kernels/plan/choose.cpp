@@ -53,6 +53,13 @@ bool is_without_tensor_cores(const Family& family) {
   return family.serves == &any_class || family.serves == &sums_as_ieee;
 }
 
+// The group of engines that share an allowance of candidates. The CUDA-core engines for few channels share one: they
+// have candidates for the same layers.
+std::string_view allowance_group(const Plan& plan) {
+  const std::string_view engine = family_of(plan.tile).engine;
+  return engine == "depthwise" || engine == "direct" || engine == "streamed" ? "thin" : engine;
+}
+
 bool is_same(const Plan& a, const Plan& b) {
   if (a.kernel != b.kernel || a.estimate_us != b.estimate_us || a.threads != b.threads) return false;
   const auto fields_of = [](const Plan& plan) {
@@ -99,15 +106,15 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
   // The chosen plan stays first: its search may have missed one that is little better.
   std::stable_sort(plans.begin() + 1, plans.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-  // That plan once, the best ones of every engine, and the best of every instance. A name is one constant, so its
-  // address will do.
+  // That plan once, the best ones of every group of engines, and the best of every instance. A name is one constant, so
+  // its address will do.
   std::vector<Plan> kept;
-  std::map<std::string_view, size_t> of_engine;
+  std::map<std::string_view, size_t> of_group;
   std::vector<const char*> seen;
   for (const Plan& plan : plans) {
     if (!kept.empty() && is_same(plan, kept.front())) continue;
     const bool first = std::find(seen.begin(), seen.end(), plan.kernel) == seen.end();
-    if (of_engine[family_of(plan.tile).engine]++ < kMaxCandidates || first) kept.push_back(plan);
+    if (of_group[allowance_group(plan)]++ < kMaxCandidates || first) kept.push_back(plan);
     if (first) seen.push_back(plan.kernel);
   }
   return kept;
@@ -115,7 +122,7 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
 
 std::vector<size_t> contenders(const std::vector<Plan>& candidates, size_t most) {
   // Another tile of a kernel that already takes part has to be this much better by its estimate than one of another.
-  constexpr double kSameKernel = 0.2, kSameEngine = 0.1, kHopeless = 2.5, kOverheadUs = 4;
+  constexpr double kSameKernel = 0.2, kSameGroup = 0.1, kHopeless = 2.5, kOverheadUs = 4;
   std::vector<size_t> chosen;
   std::vector<double> scores;
   for (const Plan& plan : candidates) scores.push_back(plan.estimate_us);
@@ -125,9 +132,9 @@ std::vector<size_t> contenders(const std::vector<Plan>& candidates, size_t most)
     chosen.push_back(next);
     const Plan& last = candidates[next];
     for (size_t i = 0; i < candidates.size(); ++i) {
-      const bool same_engine = family_of(candidates[i].tile).engine == family_of(last.tile).engine;
-      scores[i] += candidates[i].estimate_us * (candidates[i].kernel == last.kernel ? kSameKernel + kSameEngine
-                                                : same_engine                       ? kSameEngine
+      const bool same_group = allowance_group(candidates[i]) == allowance_group(last);
+      scores[i] += candidates[i].estimate_us * (candidates[i].kernel == last.kernel ? kSameKernel + kSameGroup
+                                                : same_group                        ? kSameGroup
                                                                                     : 0);
     }
     scores[next] = std::numeric_limits<double>::infinity();

@@ -54,11 +54,11 @@ inline epilogue::Fuses fuses_results(const ConvTProblem&) { return epilogue::Fus
 #define CONVT_FAMILIES(X)                                                                         \
   X(SimtTile, simt, "simt", any_class, fuses_nothing)                                             \
   X(SimtGradWeightTile, simt_grad_weight, "simt", any_class, fuses_nothing)                       \
-  X(ThinDepthwiseTile, thin_depthwise, "thin", sums_as_ieee, fuses_nothing)                       \
-  X(ThinChannelsLastTile, thin_channels_last, "thin", sums_as_ieee, fuses_nothing)                \
-  X(ThinDirectTile, thin_direct, "thin", sums_as_ieee, fuses_nothing)                             \
-  X(ThinGatherTile, thin_gather, "thin", sums_as_ieee, fuses_nothing)                             \
-  X(ThinStreamedTile, thin_streamed, "thin", sums_as_ieee, fuses_nothing)                         \
+  X(ThinDepthwiseTile, thin_depthwise, "depthwise", sums_as_ieee, fuses_nothing)                  \
+  X(ThinChannelsLastTile, thin_channels_last, "depthwise", sums_as_ieee, fuses_nothing)           \
+  X(ThinDirectTile, thin_direct, "direct", sums_as_ieee, fuses_nothing)                           \
+  X(ThinGatherTile, thin_gather, "streamed", sums_as_ieee, fuses_nothing)                         \
+  X(ThinStreamedTile, thin_streamed, "streamed", sums_as_ieee, fuses_nothing)                     \
   X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee, fuses_nothing)                      \
   X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee, fuses_nothing)                    \
   X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, fuses_nothing)                  \

@@ -15,8 +15,8 @@ from plan.test_plan_choice import LAYERS
 
 
 def thin_plans(module, problem, device=H200):
-    """Those of tiles: plan/test_plan_thin_depthwise.py has the others, of depthwise layers alone."""
-    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "thin" and "tile_h" in plan]
+    """The plans of tiles. plan/test_plan_thin_depthwise.py tests the depthwise engine."""
+    return [plan for plan in module.candidates(problem, device) if plan["engine"] == "thin"]
 
 
 @few_problems

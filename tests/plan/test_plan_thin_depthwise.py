@@ -36,13 +36,13 @@ each_direction = pytest.mark.parametrize("direction", [FORWARD, GRAD_INPUT, GRAD
 def depthwise_plans(module, problem, device=H200):
     """The candidates in which warps walk down strips of a channel."""
     plans = module.candidates(problem, device)
-    return [plan for plan in plans if plan["engine"] == "thin" and "rows" in plan and "vector" not in plan]
+    return [plan for plan in plans if plan["engine"] == "depthwise" and "rows" in plan and "vector" not in plan]
 
 
 def channels_last_plans(module, problem, device=H200):
     """The candidates in which lanes are channels."""
     plans = module.candidates(problem, device)
-    return [plan for plan in plans if plan["engine"] == "thin" and "vector" in plan]
+    return [plan for plan in plans if plan["engine"] == "depthwise" and "vector" in plan]
 
 
 def assert_warps_cover(problem, layout):

@@ -33,7 +33,7 @@ POSITIONS = {"8x8": (8, 8), "4x8": (4, 8), "1x16": (1, 16)}  # channels and rows
 
 def thin_plans(module, problem, direction, device=H200):
     plans = module.candidates({**problem, "direction": direction}, device)
-    return [plan for plan in plans if plan["engine"] == "thin" and not {"terms", "warps_positions"} & plan.keys()]
+    return [plan for plan in plans if plan["engine"] in ("thin", "depthwise")]
 
 
 def is_depthwise(plan):
