@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.fx import Proxy
 
-# The operation numbers of kernels/epilogue/program.h.
+# The operation numbers of kernels/problem/epilogue.h.
 ADD, SUBTRACT, MULTIPLY, DIVIDE, CLAMP, LEAKY_RELU, SILU, GELU, GELU_TANH, TANH, SIGMOID, HARDSWISH, MISH, SOFTPLUS = (
     range(14)
 )

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "epilogue/pass.h"
-#include "epilogue/program.h"
+#include "problem/epilogue.h"
 #include "problem/problem.h"
 
 namespace convt::binding {

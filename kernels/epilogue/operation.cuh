@@ -7,7 +7,7 @@
 
 #include <type_traits>
 
-#include "epilogue/program.h"
+#include "problem/epilogue.h"
 #include "ptx/pointwise.cuh"
 
 namespace convt::epilogue {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "epilogue/program.h"
+#include "problem/epilogue.h"
 #include "problem/problem.h"
 
 namespace convt {

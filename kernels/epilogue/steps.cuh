@@ -1,8 +1,9 @@
 // Runs an epilogue's program on results in registers. One place for all kernels that multiply on tensor cores: a kernel
 // hands over a few runs of neighbours at a time and says where they belong.
 //
-// The order of operations is fixed (program.h). A loop over steps of any order took as long as a pass of its own: few
-// warps store, and each waited for the steps to be read, for every few values. Called by the epilogues of the families.
+// The order of operations is fixed (problem/epilogue.h). A loop over steps of any order took as long as a pass of its
+// own: few warps store, and each waited for the steps to be read, for every few values. Called by the epilogues of the
+// families.
 // Must not know: how a result is stored.
 #pragma once
 
@@ -11,7 +12,7 @@
 
 #include "element/arithmetic.cuh"
 #include "epilogue/operation.cuh"
-#include "epilogue/program.h"
+#include "problem/epilogue.h"
 
 namespace convt::epilogue {
 

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
-#include "epilogue/program.h"
 #include "flat_sm90a/layout.h"
 #include "pack/params.h"
 #include "plan/divisor.h"
 #include "plan/tap_program.h"
+#include "problem/epilogue.h"
 
 namespace convt::flat_sm90a {
 

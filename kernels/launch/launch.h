@@ -4,8 +4,8 @@
 
 #include <cuda_runtime.h>
 
-#include "epilogue/program.h"
 #include "plan/plan.h"
+#include "problem/epilogue.h"
 #include "problem/problem.h"
 
 namespace convt {

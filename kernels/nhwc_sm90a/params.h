@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "epilogue/program.h"
 #include "nhwc_sm90a/layout.h"
 #include "plan/divisor.h"
+#include "problem/epilogue.h"
 
 namespace convt::nhwc_sm90a {
 

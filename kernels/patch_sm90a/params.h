@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "epilogue/program.h"
 #include "patch_sm90a/layout.h"
+#include "problem/epilogue.h"
 
 namespace convt::patch_sm90a {
 

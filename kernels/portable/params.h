@@ -2,9 +2,9 @@
 // grid.
 #pragma once
 
-#include "epilogue/program.h"
 #include "portable/grad_weight_layout.h"
 #include "portable/layout.h"
+#include "problem/epilogue.h"
 
 namespace convt::portable {
 

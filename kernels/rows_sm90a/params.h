@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "epilogue/program.h"
 #include "plan/divisor.h"
+#include "problem/epilogue.h"
 #include "rows_sm90a/layout.h"
 
 namespace convt::rows_sm90a::strided {
