@@ -11,6 +11,7 @@
 
 #include "launch/kernel.h"
 #include "plan/cache.h"
+#include "plan/family.h"
 #include "problem/shapes.h"
 
 namespace convt::binding {
@@ -133,7 +134,7 @@ bool launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointer
     launch(problem, plan, pointers, stream);
     return pointers.grad_bias != nullptr;
   }
-  const epilogue::Program steps = epilogue->program(family_of(plan.tile).fuses(problem));
+  const epilogue::Program steps = epilogue->program(plan.family->fuses(problem));
   pointers.steps = &steps;
   launch(problem, plan, pointers, stream);
   const bool exact = problem.precision == Precision::kIeee || problem.precision == Precision::kAten;

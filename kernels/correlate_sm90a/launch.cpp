@@ -5,7 +5,7 @@
 
 #include "correlate_sm90a/instances.h"
 #include "correlate_sm90a/params.h"
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "launch/operands.h"
 #include "plan/cost.h"
 

@@ -18,7 +18,7 @@
 // channels][box][row][pixel]. A box has every stride-th column of grad_output, from one of the first taps on: a tap is
 // a box and a shift by pixels.
 //
-// Called by: plan/families.h, the plans, launch and kernels, tests. Must not know: torch, CUDA.
+// Called by: families/families.h, the plans, launch and kernels, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>

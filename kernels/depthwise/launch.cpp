@@ -7,7 +7,7 @@
 #include "depthwise/channels_last_layout.h"
 #include "depthwise/instances.h"
 #include "depthwise/layout.h"
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "launch/operands.h"
 
 namespace convt {

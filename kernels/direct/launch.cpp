@@ -1,6 +1,6 @@
 #include "direct/instances.h"
 #include "direct/layout.h"
-#include "launch/families.h"
+#include "launch/launcher.h"
 
 namespace convt {
 

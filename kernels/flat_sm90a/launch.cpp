@@ -5,7 +5,7 @@
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/layout.h"
 #include "flat_sm90a/params.h"
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "launch/operands.h"
 #include "plan/tap_program.h"
 

@@ -3,7 +3,7 @@
 // All images of one plane of the packed source are one sequence of positions. Rows and images are followed by as many
 // zeros as the longest reach of a tap beyond them, so that a tap is the same distance in the sequence for every
 // position, and a tile is any run of neighbours, across rows and images.
-// Called by: plan/families.h, flat_sm90a/launch.cpp, tests. Must not know: torch, CUDA.
+// Called by: families/families.h, flat_sm90a/launch.cpp, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>

@@ -25,6 +25,12 @@ struct Pointers {
   const epilogue::Program* steps;
 };
 
+// Launches a plan of one family.
+using Launcher = void (*)(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers, cudaStream_t stream);
+
+// Defined in families/launch.cpp, which includes the engines.
+Launcher launcher_of(const Family& family);
+
 // Whether the tensors begin where the plan needs them to.
 bool can_launch(const ConvTProblem& problem, const Plan& plan, const Pointers& pointers);
 

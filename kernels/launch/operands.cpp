@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "plan/tap_program.h"
 
 namespace convt {

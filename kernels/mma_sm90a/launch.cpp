@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "mma_sm90a/grad_input_layout.h"
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/instances.h"

@@ -2,7 +2,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "launch/operands.h"
 #include "nhwc_sm90a/instances.h"
 #include "nhwc_sm90a/layout.h"

@@ -4,7 +4,7 @@
 // position's 128 bytes of channels are a row of an operand as they lie there. A tile is a box of positions. The taps of
 // a phase, or of the gradient those of one residue of the source's coordinates, read a window of the source each,
 // shifted against each other: one box holds them all.
-// Called by: plan/families.h, nhwc_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
+// Called by: families/families.h, nhwc_sm90a/launch.cpp, the kernel, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "launch/operands.h"
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/params.h"

@@ -1,6 +1,6 @@
 // Plans of the patch engine (patch_sm90a/): layers whose kernel is their stride, so that every position of the source
 // makes a patch of the result that no other one touches. Without padding, as up-sampling layers have them.
-// Called by: plan/families.h, the engine's plans, launches and kernels, tests. Must not know: torch, CUDA.
+// Called by: families/families.h, the engine's plans, launches and kernels, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>

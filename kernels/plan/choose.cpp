@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "plan/cost.h"
-#include "plan/families.h"
+#include "plan/family.h"
 #include "plan/plan.h"
 #include "problem/shapes.h"
 
@@ -56,7 +56,7 @@ bool is_without_tensor_cores(const Family& family) {
 // The group of engines that share an allowance of candidates. The CUDA-core engines for few channels share one: they
 // have candidates for the same layers.
 std::string_view allowance_group(const Plan& plan) {
-  const std::string_view engine = family_of(plan.tile).engine;
+  const std::string_view engine = plan.family->engine;
   return engine == "depthwise" || engine == "direct" || engine == "streamed" ? "thin" : engine;
 }
 
@@ -76,6 +76,13 @@ double least_us_without_tensor_cores(const ConvTProblem& problem, const DeviceIn
   const double per_us =
       multiply_adds_per_cycle(device, problem.dtype == DataType::kFloat64) * device.num_sms * device.clock_ghz * 1e3;
   return longer * useful_multiply_adds(problem) / per_us;
+}
+
+// Adds the family's candidates.
+void add_plans(const Family& family, const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
+  const size_t first = plans->size();
+  family.add(problem, device, plans);
+  for (size_t i = first; i < plans->size(); ++i) (*plans)[i].family = &family;
 }
 
 }  // namespace
@@ -100,8 +107,8 @@ bool on_portable_tensor_cores(const ConvTProblem& problem, const DeviceInfo& dev
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {
   Candidates plans;
   plans.push_back(choose_plan(problem, device));
-  for (const Family& family : kFamilies) {
-    if (family.serves(problem, device)) family.add(problem, device, &plans);
+  for (const Family& family : families()) {
+    if (family.serves(problem, device)) add_plans(family, problem, device, &plans);
   }
   // The chosen plan stays first: its search may have missed one that is little better.
   std::stable_sort(plans.begin() + 1, plans.end(),
@@ -152,17 +159,17 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device) {
     Candidates plans;
     plans.only_best = true;
     plans.most_us = best.estimate_us;
-    family.add(problem, device, &plans);
+    add_plans(family, problem, device, &plans);
     for (const Plan& plan : plans) {
-      const bool is_earlier = plan.estimate_us == best.estimate_us && &family < &family_of(best.tile);
+      const bool is_earlier = plan.estimate_us == best.estimate_us && &family < best.family;
       if (plan.estimate_us < best.estimate_us || is_earlier) best = plan;
     }
   };
-  for (const Family& family : kFamilies) {
+  for (const Family& family : families()) {
     if (!is_without_tensor_cores(family)) search(family);
   }
   const double least_us = least_us_without_tensor_cores(problem, device);
-  for (const Family& family : kFamilies) {
+  for (const Family& family : families()) {
     if (is_without_tensor_cores(family) && least_us <= best.estimate_us) search(family);
   }
   if (best.kernel == nullptr) {

@@ -11,6 +11,7 @@
 
 #include "plan/plan.h"
 #include "problem/problem.h"
+#include "problem/shapes.h"
 
 namespace convt {
 

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "plan/family.h"
 #include "plan/plan.h"
+#include "problem/phases.h"
 
 namespace convt {
 namespace {
@@ -47,9 +49,9 @@ void write_axis(JsonWriter& json, const char* name, const Axis& axis) {
 
 void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan) {
   json.begin('{');
-  json.field("kernel", plan.kernel), json.field("engine", family_of(plan.tile).engine);
-  json.field("family", family_of(plan.tile).name);
-  json.field("fuses", family_of(plan.tile).fuses(problem) != epilogue::Fuses::kNothing);
+  json.field("kernel", plan.kernel), json.field("engine", plan.family->engine);
+  json.field("family", plan.family->name);
+  json.field("fuses", plan.family->fuses(problem) != epilogue::Fuses::kNothing);
   json.field("gives_grad_bias", plan.gives_grad_bias);
   json.field("requested_precision", name_of(problem.precision));
   json.field("served_precision", name_of(plan.served_precision));

@@ -1,20 +1,23 @@
 // A plan: which kernel instance runs a problem, with which tile. Pure data, made by choose_plan(),
 // obeyed by launch/, shown by to_json().
-// Must not know: torch, CUDA.
+// Must not know: torch, CUDA, any family.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "plan/device.h"
-#include "plan/families.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 
 namespace convt {
+
+struct Family;  // plan/family.h
 
 struct Plan {
   const char* kernel;  // the instance's name, a string constant
@@ -37,7 +40,8 @@ struct Plan {
   // better for a call that has one.
   bool waits_for_residuals;
 
-  FamilyTile tile;
+  AnyTile tile;
+  const Family* family;  // set by the search that found the plan
 
   double compute_us;  // estimates
   double memory_us;
@@ -58,18 +62,20 @@ struct Candidates : std::vector<Plan> {
   }
 };
 
-// The tile of a plan that is of this family. Throws std::bad_variant_access where it is of another.
-template <typename T>
-T& tile_of(Plan& plan) {
-  return std::get<T>(plan.tile);
-}
+// The plan's tile. Throws std::logic_error if the plan belongs to a family with another type of tile.
 template <typename T>
 const T& tile_of(const Plan& plan) {
-  return std::get<T>(plan.tile);
+  const T* tile = plan.tile.get_if<T>();
+  if (tile == nullptr) throw std::logic_error("convt_ext: the plan belongs to another kernel family");
+  return *tile;
+}
+template <typename T>
+T& tile_of(Plan& plan) {
+  return const_cast<T&>(tile_of<T>(std::as_const(plan)));
 }
 
 // A plan of one instance, before its launch is known.
-inline Plan begin_plan(const char* kernel, Precision served_precision, const FamilyTile& tile) {
+inline Plan begin_plan(const char* kernel, Precision served_precision, const AnyTile& tile) {
   Plan plan{};
   plan.kernel = kernel;
   plan.served_precision = served_precision;

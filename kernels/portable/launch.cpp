@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "launch/operands.h"
 #include "portable/instances.h"
 #include "portable/params.h"

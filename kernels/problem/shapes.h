@@ -13,6 +13,10 @@ struct Shapes {
   int64_t y[4];
 };
 
+inline int64_t weight_elements(const ConvTProblem& problem) {
+  return problem.c_in * (problem.c_out / problem.groups) * problem.h.kernel * problem.w.kernel;
+}
+
 inline Shapes shapes_of(const ConvTProblem& problem) {
   const int64_t group_c_out = problem.c_out / problem.groups;
   return Shapes{{problem.batch, problem.c_in, problem.h.in, problem.w.in},

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "launch/operands.h"
 #include "plan/kernel_table.h"
 #include "plan/tap_program.h"

@@ -3,7 +3,7 @@
 //
 // In both families a stage is a step of K of the source rows that a tile reads, and a thread has four neighbouring
 // positions of a row, a quad.
-// Called by: plan/families.h, plan.cpp, launch.cpp, the kernels, tests. Must not know: torch, CUDA.
+// Called by: families/families.h, plan.cpp, launch.cpp, the kernels, tests. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "launch/operands.h"
 #include "scatter_sm90a/instances.h"
 #include "scatter_sm90a/params.h"

@@ -154,10 +154,6 @@ inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const SimtGr
   return stages + int64_t{layout->rows.extent} * layout->columns.extent * kPlaceBytes;
 }
 
-inline int64_t weight_elements(const ConvTProblem& problem) {
-  return problem.c_in * (problem.c_out / problem.groups) * problem.h.kernel * problem.w.kernel;
-}
-
 }  // namespace convt
 
 namespace convt::simt {

@@ -1,6 +1,6 @@
 #include "reduce/launch.h"
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
 #include "simt/grad_weight_layout.h"

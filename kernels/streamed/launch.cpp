@@ -1,6 +1,6 @@
 #include <cstddef>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "streamed/instances.h"
 #include "streamed/layout.h"
 

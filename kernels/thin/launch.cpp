@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <stdexcept>
 
-#include "launch/families.h"
+#include "launch/launcher.h"
 #include "thin/grad_input_layout.h"
 #include "thin/grad_weight_layout.h"
 #include "thin/instances.h"

@@ -8,7 +8,8 @@
 
 #include "emulator/asynchronous.h"
 #include "emulator/emulator.h"
-#include "launch/families.h"
+#include "families/launch.h"
+#include "launch/kernel.h"
 #include "module/values.h"
 
 namespace convt {
@@ -38,11 +39,11 @@ struct Family {
 
 template <typename Tile, auto kLaunch>
 void launch_as(const convt::ConvTProblem& problem, const convt::Plan& plan, const convt::Pointers& pointers) {
-  kLaunch(problem, plan, std::get<Tile>(plan.tile), pointers, nullptr);
+  kLaunch(problem, plan, convt::tile_of<Tile>(plan), pointers, nullptr);
 }
 template <typename Tile>
 bool has(const convt::Plan& plan) {
-  return std::holds_alternative<Tile>(plan.tile);
+  return plan.tile.get_if<Tile>() != nullptr;
 }
 
 #define FAMILY(engine, Tile, name) \

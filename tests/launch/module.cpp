@@ -1,11 +1,12 @@
 // `_launches`: what the launchers of kernels/launch would put into a stream, for every candidate of a problem.
 // Built by tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/launch, tools.
 #include <string>
-#include <variant>
 
 #include "launch/launch.h"
 #include "launch/recorder.h"
 #include "module/values.h"
+#include "plan/family.h"
+#include "portable/layout.h"
 
 namespace {
 
@@ -30,8 +31,8 @@ convt::Pointers pointers_of(const convt::ConvTProblem& problem, const convt::Pla
 }
 
 py::tuple head_of(const convt::Plan& plan) {
-  return py::make_tuple(convt::family_of(plan.tile).engine, plan.kernel, static_cast<int32_t>(plan.served_precision),
-                        plan.threads, plan.shared_bytes, plan.num_blocks, plan.workspace_bytes, plan.packed_bytes,
+  return py::make_tuple(plan.family->engine, plan.kernel, static_cast<int32_t>(plan.served_precision), plan.threads,
+                        plan.shared_bytes, plan.num_blocks, plan.workspace_bytes, plan.packed_bytes,
                         plan.result_on_vectors, plan.source_on_vectors, plan.weight_on_vectors, plan.compute_us,
                         plan.memory_us, plan.estimate_us);
 }
@@ -70,7 +71,7 @@ PYBIND11_MODULE(_launches, module) {
               launched = py::str(error.what());
             }
           }
-          const auto* tile = std::get_if<convt::PortableTile>(&plan.tile);
+          const auto* tile = plan.tile.get_if<convt::PortableTile>();
           result.append(py::make_tuple(head_of(plan), launched, tile != nullptr && tile->splits > 1));
         }
         return result;

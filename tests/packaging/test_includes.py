@@ -11,22 +11,26 @@ import pytest
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 SUFFIXES = (".h", ".cuh", ".cpp", ".cu")
 
-# Shared rooms, and what each one knows beside itself.
-SHARED = {
+# Shared rooms below the engines, each after all that it includes: no include points upward.
+BELOW = {
     "problem": set(),
     "ptx": set(),
     "element": {"problem", "ptx"},
     "pipeline": {"ptx"},
-    "epilogue": {"element", "launch", "problem", "ptx"},
-    "plan": {"epilogue", "problem"},
+    "plan": {"problem"},
     "pack": {"element", "plan", "problem", "ptx"},
-    "hopper": {"element", "pipeline", "plan", "ptx"},
-    "launch": {"epilogue", "plan", "problem", "pack"},
+    "launch": {"pack", "plan", "problem"},
+    "epilogue": {"element", "launch", "problem", "ptx"},
     "reduce": {"element", "launch", "problem", "ptx"},
     "tiling": {"element", "launch", "plan", "problem", "ptx"},
+    "hopper": {"element", "pipeline", "plan", "ptx"},
+}
+# Shared rooms above the engines. The list of families alone includes engines, and no other room includes the list.
+ABOVE = {
+    "families": {"launch", "plan"},
     "binding": {"epilogue", "launch", "plan", "problem", "reduce"},
 }
-# Engines include all shared rooms except the ops, and no other engine.
+SHARED = {**BELOW, **ABOVE}
 ENGINES = sorted(path.name for path in KERNELS.iterdir() if path.is_dir() and path.name not in SHARED)
 
 
@@ -40,18 +44,34 @@ def included(room: str) -> list[tuple[Path, str]]:
     return found
 
 
+def test_no_allowed_include_points_upward():
+    rooms = [*BELOW, *ENGINES, *ABOVE]
+    for place, room in enumerate(rooms):
+        assert SHARED.get(room, set()) <= set(rooms[:place]), room
+    for engine, others in BUILDS_ON.items():
+        assert not any(engine in BUILDS_ON.get(other, set()) for other in others), engine
+
+
 @pytest.mark.parametrize("room", sorted(SHARED))
 def test_shared_rooms(room):
-    """The table of families alone includes what every engine says of its tiles."""
     for path, name in included(room):
-        if path.as_posix() == "plan/families.h" and name.endswith("layout.h"):
-            continue
-        assert name.split("/")[0] in SHARED[room], (path, name)
+        other = name.split("/")[0]
+        of_an_engine = path.as_posix() == "families/families.h" and other in ENGINES and name.endswith("layout.h")
+        assert of_an_engine or other in SHARED[room], (path, name)
+
+
+@pytest.mark.parametrize("room", sorted(BELOW))
+def test_no_header_below_the_engines_reaches_one(room):
+    """Not by way of other headers either: plan/ and launch/ compile without any engine."""
+    for path in (KERNELS / room).rglob("*"):
+        if path.suffix in SUFFIXES:
+            name = path.relative_to(KERNELS).as_posix()
+            assert {found.split("/")[0] for found in reached(name, set())} <= BELOW.keys(), name
 
 
 @pytest.mark.parametrize("room", ENGINES)
 def test_engines(room):
-    known = SHARED.keys() - {"binding"}
+    known = BELOW.keys()
     for path, name in included(room):
         assert name.split("/")[0] in known, (path, name)
         # What is planned and laid out needs no CUDA; only launches and device code do.

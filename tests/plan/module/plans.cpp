@@ -1,9 +1,8 @@
 // Candidates of a problem, their estimates, and what PyTorch is estimated to take.
 #include <array>
-#include <type_traits>
-#include <variant>
 #include <vector>
 
+#include "families/families.h"
 #include "module/values.h"
 
 // What follows from a tile of some families, where tests look at it: most have it in a layout of their own.
@@ -45,8 +44,8 @@ static void add_places(const OtherTile&, py::dict&) {}
 
 static py::dict dict_of(const convt::Plan& plan) {
   py::dict result(
-      py::arg("engine") = convt::family_of(plan.tile).engine, py::arg("family") = convt::family_of(plan.tile).name,
-      py::arg("kernel") = plan.kernel, py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
+      py::arg("engine") = plan.family->engine, py::arg("family") = plan.family->name, py::arg("kernel") = plan.kernel,
+      py::arg("threads") = plan.threads, py::arg("shared_bytes") = plan.shared_bytes,
       py::arg("num_blocks") = plan.num_blocks, py::arg("workspace_bytes") = plan.workspace_bytes,
       py::arg("source_on_vectors") = plan.source_on_vectors, py::arg("weight_on_vectors") = plan.weight_on_vectors,
       py::arg("result_on_vectors") = plan.result_on_vectors, py::arg("gives_grad_bias") = plan.gives_grad_bias,
@@ -58,14 +57,13 @@ static py::dict dict_of(const convt::Plan& plan) {
     result[name] = value;
   });
   result["fields"] = fields;
-  std::visit(
-      [&result](const auto& tile) {
-        if constexpr (!std::is_same_v<std::decay_t<decltype(tile)>, std::monostate>) {
-          result["instance"] = tile.instance;
-          add_places(tile, result);
-        }
-      },
-      plan.tile);
+#define CONVT_ROW(Tile, ...)                                \
+  if (const auto* tile = plan.tile.get_if<convt::Tile>()) { \
+    result["instance"] = tile->instance;                    \
+    add_places(*tile, result);                              \
+  }
+  CONVT_FAMILIES(CONVT_ROW)
+#undef CONVT_ROW
   return result;
 }
 

@@ -1,4 +1,5 @@
-// What launches each family (plan/families.h): launch_<name>(), called by launch(), and what the launchers share.
+// Checks and look-ups that the engines' launchers share.
+// Must not know: torch, any family.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -64,12 +65,5 @@ void check_layout(bool legal, const Layout& layout, const Plan& plan) {
     throw std::runtime_error(std::string("convt_ext: the plan for ") + plan.kernel + " is of another problem");
   }
 }
-
-// `tile` is the plan's.
-#define CONVT_ROW(Tile, name, ...)                                                                              \
-  void launch_##name(const ConvTProblem& problem, const Plan& plan, const Tile& tile, const Pointers& pointers, \
-                     cudaStream_t stream);
-CONVT_FAMILIES(CONVT_ROW)
-#undef CONVT_ROW
 
 }  // namespace convt
