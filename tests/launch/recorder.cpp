@@ -1,6 +1,6 @@
 // In the place of CUDA and of the compiled kernels: launch_kernel() writes down what it is given, kernels are their
-// names, and a tensor map is what it was asked for. So the launchers run on any machine, and what two versions of them
-// do can be compared byte for byte.
+// names (kernels/), and a tensor map is what it was asked for. So the launchers run on any machine, and what two
+// versions of them do can be compared byte for byte.
 #include "launch/recorder.h"
 
 #include <cuda.h>
@@ -9,23 +9,10 @@
 #include <cstring>
 #include <utility>
 
-#include "correlate_sm90a/instances.h"
-#include "depthwise/instances.h"
-#include "direct/instances.h"
 #include "epilogue/pass.h"
-#include "flat_sm90a/instances.h"
 #include "launch/kernel.h"
 #include "launch/tensor_map_rules.h"
-#include "mma_sm90a/instances.h"
-#include "nhwc_sm90a/instances.h"
-#include "patch_sm90a/instances.h"
-#include "portable/instances.h"
 #include "reduce/kernels.h"
-#include "rows_sm90a/instances.h"
-#include "scatter_sm90a/instances.h"
-#include "simt/instances.h"
-#include "streamed/instances.h"
-#include "thin/instances.h"
 
 static thread_local std::vector<RecordedLaunch> launches;
 
@@ -54,99 +41,11 @@ void fill_zero(void* memory, int64_t bytes, const char* kernel, cudaStream_t str
   launch_kernel("zeros", Grid{kernel, 1, dim3(1)}, stream, memory, bytes);
 }
 
-// Where several files compile a list, a file's function returns null for the rows of the others.
-template <typename Row>
-const char* name_if(bool compiled, const Row& row) {
-  return compiled ? row.name : nullptr;
-}
-
-namespace simt {
-const void* kernel_of_co8(int32_t instance) {
-  return name_if(kInstances[instance].thread_co == 8, kInstances[instance]);
-}
-const void* kernel_of_co2(int32_t instance) {
-  return name_if(kInstances[instance].thread_co == 2, kInstances[instance]);
-}
-const void* grad_weight_kernel_of(int32_t instance) { return kGradWeightInstances[instance].name; }
-}  // namespace simt
-
-namespace thin {
-const void* kernel_of(int32_t instance) { return kThinInstances[instance].name; }
-const void* grad_input_kernel_of(int32_t instance) { return kThinGradInputInstances[instance].name; }
-const void* grad_weight_kernel_of(int32_t instance) { return kThinGradWeightInstances[instance].name; }
-const void* outer_weight_kernel_of(int32_t instance) { return kThinOuterWeightInstances[instance].name; }
-}  // namespace thin
-
-namespace depthwise {
-const void* kernel_of(int32_t instance) { return kThinDepthwiseInstances[instance].name; }
-const void* channels_last_kernel_of(int32_t instance) { return kThinChannelsLastInstances[instance].name; }
-}  // namespace depthwise
-
-namespace direct {
-const void* kernel_of(int32_t instance) { return kThinDirectInstances[instance].name; }
-}  // namespace direct
-
-namespace streamed {
-const void* kernel_of(int32_t instance) { return kThinStreamedInstances[instance].name; }
-const void* gather_kernel_of(int32_t instance) { return kThinGatherInstances[instance].name; }
-}  // namespace streamed
-
-namespace mma_sm90a {
-const void* kernel_of(int32_t instance) { return kMmaInstances[instance].name; }
-const void* rows_kernel_of(int32_t instance) { return kMmaRowsInstances[instance].name; }
-const void* grad_input_kernel_of(int32_t instance) { return kMmaGradInputInstances[instance].name; }
-const void* grad_weight_kernel_of(int32_t instance) { return kMmaGradWeightInstances[instance].name; }
-}  // namespace mma_sm90a
-
-namespace patch_sm90a {
-const void* kernel_of(int32_t instance) { return kPatchInstances[instance].name; }
-const void* direct_kernel_of(int32_t instance) { return kPatchDirectInstances[instance].name; }
-const void* runs_kernel_of(int32_t instance) { return kPatchRunsInstances[instance].name; }
-}  // namespace patch_sm90a
-
 namespace pack {
 const void* pack_pixels(DataType) { return "pixels"; }
 const void* pack_rows(DataType) { return "rows"; }
 const void* pack_weights(DataType, Precision) { return "weights pack"; }
 }  // namespace pack
-
-namespace portable {
-const void* kernel_of(int32_t instance) { return kPortableInstances[instance].name; }
-const void* grad_weight_kernel_of(int32_t instance) { return kPortableGradWeightInstances[instance].name; }
-const void* pack_weights(DataType) { return "weights pack"; }
-}  // namespace portable
-
-namespace scatter_sm90a {
-const void* kernel_of(int32_t instance) { return kScatterInstances[instance].name; }
-}  // namespace scatter_sm90a
-
-namespace correlate_sm90a {
-const void* pixels_kernel_of(int32_t instance) {
-  const CorrelateInstance& row = kCorrelateInstances[instance];
-  return name_if(row.form == CorrelateForm::kPixels, row);
-}
-const void* rows_kernel_of(int32_t instance) {
-  const CorrelateInstance& row = kCorrelateInstances[instance];
-  return name_if(row.form != CorrelateForm::kPixels, row);
-}
-}  // namespace correlate_sm90a
-
-namespace flat_sm90a {
-const void* kernel_of(int32_t instance) { return kFlatInstances[instance].name; }
-const void* pack_operands(DataType) { return "operands pack"; }
-}  // namespace flat_sm90a
-
-namespace rows_sm90a::strided {
-const void* kernel_of(int32_t instance) { return kStridedInstances[instance].name; }
-}  // namespace rows_sm90a::strided
-
-namespace rows_sm90a::window {
-const void* kernel_of(int32_t instance) { return kWindowInstances[instance].name; }
-}  // namespace rows_sm90a::window
-
-namespace nhwc_sm90a {
-const void* kernel_of(int32_t instance) { return kNhwcInstances[instance].name; }
-}  // namespace nhwc_sm90a
 
 namespace reduce {
 const void* add_slabs(DataType) { return "add_slabs"; }

@@ -18,3 +18,13 @@ struct RecordedLaunch {
 
 // Of this thread, since the last call.
 std::vector<RecordedLaunch> take_launches();
+
+namespace convt {
+
+// Where several files compile a list, a file's function returns null for the rows of the others.
+template <typename Row>
+const char* name_if(bool compiled, const Row& row) {
+  return compiled ? row.name : nullptr;
+}
+
+}  // namespace convt

@@ -63,7 +63,7 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
     if name == "_plan":
         return [*sorted((ROOT / "tests/plan/module").glob("*.cpp")), *planners()], headers, [*includes, *TRAPS]
     if name == "_launches":
-        sources = [*sorted((ROOT / "tests/launch").glob("*.cpp")), *planners(), *launchers()]
+        sources = [*sorted((ROOT / "tests/launch").rglob("*.cpp")), *planners(), *launchers()]
         return sources, headers, [*includes, *TRAPS, "-isystem", str(cuda_headers())]
     if name == "_oracle":
         # The oracle writes std::fma where it means one: no other product and sum may be fused.
