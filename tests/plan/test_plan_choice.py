@@ -217,3 +217,17 @@ def test_no_kernel_without_tensor_cores_is_estimated_near_their_rate(plan_module
     for plan in plan_module.candidates(problem, H200):
         if plan["engine"] in ("simt", "thin", "depthwise", "direct", "streamed") and problem["dtype"] != FLOAT64:
             assert plan["estimate_us"] > longer * floor
+
+
+def test_a_tile_is_read_as_its_own_type_alone(plan_module):
+    read = set()
+    for layer in LAYERS.values():
+        problem = from_row(*layer, dtype=FLOAT32, precision=TF32)
+        plan = plan_module.choose(problem, H200)
+        read.add(plan["family"] == "window")
+        if plan["family"] == "window":
+            assert plan_module.window_instance(problem, H200) == plan["instance"]
+        else:
+            with pytest.raises(RuntimeError, match="belongs to another kernel family"):
+                plan_module.window_instance(problem, H200)
+    assert read == {True, False}

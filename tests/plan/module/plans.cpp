@@ -81,6 +81,10 @@ void add_plans(py::module_& module) {
   module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
   });
+  // Reads the tile of the chosen plan as one of the window engine's.
+  module.def("window_instance", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return convt::tile_of<convt::WindowTile>(convt::choose_plan(problem_of(problem), device_of(device))).instance;
+  });
   module.def(
       "floor_us",
       [](const py::dict& problem, const std::array<int64_t, 6>& device, double rate_tflops) {
