@@ -5,7 +5,7 @@
 
 #include "plan/cost.h"
 #include "plan/plan.h"
-#include "simt/grad_weight_layout.h"
+#include "problem/shapes.h"
 #include "thin/grad_weight_layout.h"
 
 namespace convt {
