@@ -46,6 +46,10 @@ inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
 // rounding errors. The same on all GPUs, as it decides the order of the sums.
 inline constexpr int64_t kLongestChain = 16384;
 
+// Shared memory of a CTA in the gradient of the weight on CUDA cores. It decides tiles and chunks, and so the order of
+// the sums: all GPUs have that of compute capability 7.5, which has the least (1 KiB is the system's).
+inline constexpr int32_t kGradWeightShared = 63 * 1024;
+
 // What `slabs` slabs take, or 2^60 where that is more than any memory.
 inline int64_t slab_bytes(const ConvTProblem& problem, int64_t slabs) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;

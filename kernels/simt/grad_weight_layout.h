@@ -44,10 +44,6 @@ struct SimtGradWeightTile {
 };
 
 inline constexpr int32_t kMaxGradWeightThreads = 384;
-// The bytes of shared memory decide tiles and chunks, and with them the order of the sums, as kLongestChain does
-// (plan/cost.h). So all GPUs have the same: those of compute capability 7.5, which has the least (1 KiB is the
-// system's).
-inline constexpr int32_t kGradWeightShared = 63 * 1024;
 inline constexpr int32_t kGradWeightStages = 2;
 
 // Counts along each digit of the block index, fastest first; the last is the chunk.
