@@ -5,8 +5,8 @@
 
 Run by hand. `measure` times, for each call, the candidates with the shortest estimates of each family whose estimate
 is competitive, and PyTorch's operator: cold caches, random data, random order. It writes a line of JSON per call.
-`table` compares each call's fastest family with the fastest of the others, and writes docs/families.md. Judge engines
-by fitting lists, never by validation lists.
+`table` compares each call's fastest family with the fastest of the others, writes docs/families.md, and prints it with
+the families. Judge engines by fitting lists, never by validation lists.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ Row = dict[str, Any]
 
 _HEAD = """# What each engine is worth
 
-How many percent longer calls take without an engine or a family, on one H200: geometric means over all calls of the
-fitting lists of `benchmarks/` (audio: one-dimensional layers), in both layouts and all directions. Default calls are
-TF32 and bfloat16, with PyTorch's operator as an alternative. Exact calls are `ieee`. An engine stays if it earns
-{price:.2f} % of default calls per 1,000 lines (price), or {exact:.0f} % of exact calls. The price weighs the lists by
-{shares}. `portable` serves other GPUs. Written by `tools/family_worth.py`.
+How many percent longer calls take without an engine, on one H200: geometric means over calls of the
+fitting lists of `benchmarks/` (their numbers in parentheses; audio: one-dimensional layers), in both layouts and all
+directions. Default calls are TF32 and bfloat16, with PyTorch's operator as an alternative. Exact calls are `ieee`. An
+engine stays if it earns {price:.2f} % of default calls per 1,000 lines (price), or {exact:.0f} % of exact calls. The
+price weighs the lists by {shares}. `portable` serves other GPUs. Written by
+`tools/family_worth.py`.
 """
 
 
@@ -136,14 +137,15 @@ def lines_of(folder: str) -> int:
     return sum(len(path.read_text().splitlines()) for path in files)
 
 
-def table_text(lists: dict[str, list[Row]]) -> str:
-    """Returns docs/families.md for the measured rows of each list."""
+def table_text(lists: dict[str, list[Row]], with_families: bool) -> str:
+    """Returns docs/families.md for the measured rows of each list, or the same with rows for families."""
     default = {name: [row for row in rows if row["precision"] in DEFAULT] for name, rows in lists.items()}
     exact = [row for rows in lists.values() for row in rows if row["precision"] in EXACT]
     shares = ", ".join(f"{share} ({name})" for name, share in SHARES.items())
     lines = [
         _HEAD.format(price=LEAST_PRICE, exact=LEAST_EXACT, shares=shares),
-        f"| engine | lines | {' | '.join(default)} | exact | price |",
+        f"| engine | lines | {' | '.join(f'{name} ({len(rows)})' for name, rows in default.items())} | "
+        f"exact ({len(exact)}) | price |",
         "|---|---|" + "---|" * (len(default) + 2),
     ]
     measured = {family for rows in lists.values() for row in rows for family in row["us"]}
@@ -154,7 +156,7 @@ def table_text(lists: dict[str, list[Row]]) -> str:
         price = sum(share * of_lists.get(name, 0.0) for name, share in SHARES.items()) / lines_of(folder) * 1000
         numbers = " | ".join(f"{value:.2f}" for value in (*of_lists.values(), loss(exact, families), price))
         rows.append((price, f"| `{folder}` | {lines_of(folder)} | {numbers} |"))
-        for family in families if len(families) > 1 else ():
+        for family in families if with_families and len(families) > 1 else ():
             numbers = " | ".join(f"{loss(calls, [family]):.2f}" for calls in (*default.values(), exact))
             rows.append((price - 1e-9, f"| – `{family}` | | {numbers} | |"))
     lines += [text for _, text in sorted(rows, key=lambda row: -row[0])]
@@ -165,9 +167,8 @@ def table(options: argparse.Namespace) -> None:
     lists: dict[str, list[Row]] = defaultdict(list)
     for name, path in (argument.split("=", 1) for argument in options.lists):
         lists[name] += [json.loads(line) for line in Path(path).read_text().splitlines()]
-    text = table_text(lists)
-    (ROOT / "docs/families.md").write_text(text)
-    print(text)
+    (ROOT / "docs/families.md").write_text(table_text(lists, with_families=False))
+    print(table_text(lists, with_families=True))
 
 
 def main() -> None:
