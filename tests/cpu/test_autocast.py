@@ -59,7 +59,6 @@ def with_relu():
 
 MODELS = {
     "plain": (plain_layer, convert),
-    "frozen": (plain_layer, frozen),
     "fused": (with_relu, lambda model: convert(model, fuse=True)),
 }
 
@@ -77,6 +76,13 @@ def test_as_many_casts_as_pytorch(name, records, cache):
     for parameter in (*theirs.parameters(), *ours.parameters()):
         parameter.requires_grad_(False)
     assert casts_of(ours, x) == casts_of(theirs, x) == 30
+
+
+@torch.no_grad()
+def test_a_frozen_weight_is_cast_once():
+    layer, x = frozen(plain_layer()), torch.randn(2, 3, 6, 6)
+    assert casts_of(layer, x, cache_enabled=False) == 21  # ten times input and bias, once the weight
+    assert casts_of(layer, x, cache_enabled=False) == 20
 
 
 def test_the_profiler_counts_as_many():
