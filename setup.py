@@ -28,7 +28,6 @@ Nothing is downloaded. What decides the result (environment):
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import runpy
@@ -164,25 +163,6 @@ def limit_jobs() -> None:
     os.environ.setdefault("MAX_JOBS", str(jobs))
 
 
-def cuda_headers() -> list[Path]:
-    """The headers in kernels/ that a CUDA file includes, or one of its headers."""
-    folder = ROOT / "kernels"
-    found: set[Path] = set()
-    open_files = list(folder.rglob("*.cu"))
-    while open_files:
-        for name in re.findall(r'^#include "([^"]+)"', open_files.pop().read_text(), re.MULTILINE):
-            header = folder / name
-            if header not in found and header.is_file():
-                found.add(header)
-                open_files.append(header)
-    return sorted(found)
-
-
-def headers_digest() -> str:
-    """Changes with any of these: ninja tracks no dependencies of CUDA files, but it sees other command lines."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in cuda_headers())).hexdigest()[:16]
-
-
 def compiler_command(home: Path, wrap: Callable[[str], list[str]]) -> str:
     """PYTORCH_NVCC for torch's build: tools/nvcc.py in front of the user's own, or of the toolkit's nvcc."""
     compiler = os.environ.get("PYTORCH_NVCC") or shlex.join(wrap(str(home / "bin/nvcc")))
@@ -204,13 +184,16 @@ def through_nvcc(flags: list[str]) -> list[str]:
 
 def configure(extension: Extension) -> None:
     """Fills in everything that needs torch and the toolkit; only a build comes here, an sdist does not."""
+    import torch
     from torch.utils import cpp_extension
 
     home, of_a_release, available = find_cuda_home()
     architectures = chosen_architectures(of_a_release, available)
     limit_jobs()
-    # A CPU build of torch leaves CUDA_HOME unset, and its helpers then refuse to compile CUDA files.
+    # A CPU build of torch leaves CUDA_HOME unset, and its helpers then refuse to compile CUDA files. Without a version
+    # of CUDA, its ninja files ignore the headers of CUDA files.
     cpp_extension.CUDA_HOME = str(home)
+    torch.version.cuda = torch.version.cuda or "unknown"
     # torch 2.13 puts ccache in front of nvcc where it is installed, older ones do not.
     wrap = getattr(cpp_extension, "_wrap_compiler", lambda nvcc: [nvcc])
     os.environ["PYTORCH_NVCC"] = compiler_command(home, wrap)
@@ -241,7 +224,6 @@ def configure(extension: Extension) -> None:
             *("--expt-relaxed-constexpr", "-Xcompiler", f"{hidden},-Wall"),
             *through_nvcc(paths),
             "--compress-mode=size",  # a sixth less of a wheel than nvcc's own choice
-            f"-DCONVT_HEADERS_DIGEST={headers_digest()}",
             *gencode_flags(architectures),
             *([] if optimized else ["--Ofast-compile=max"]),
             *shlex.split(os.environ.get("CONVT_EXT_NVCC_EXTRA", "")),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import email
 import functools
 import importlib
+import inspect
 import os
-import re
 import runpy
 import shlex
 import shutil
@@ -113,6 +113,7 @@ def words_of_a_build(setup_py, monkeypatch, home: Path) -> dict[str, list[str]]:
     for name in ("PYTORCH_NVCC", "MAX_JOBS"):
         monkeypatch.setenv(name, "1")  # so that what `configure` leaves there is undone
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    monkeypatch.setattr("torch.version.cuda", None)  # as in a CPU build
     configure = functions["configure"]
     monkeypatch.setitem(configure.__globals__, "find_cuda_home", lambda: (home, "9.0a", {"9.0", "9.0a"}))
     (extension,) = functions["arguments"]["ext_modules"]
@@ -138,6 +139,18 @@ def test_a_fast_compilation_is_asked_for_and_told(setup_py, monkeypatch, tmp_pat
     words = words_of_a_build(functools.partial(setup_py, CONVT_EXT_FAST_COMPILE="1"), monkeypatch, tmp_path)
     assert fast in words["nvcc"]
     assert '-DCONVT_OPTIMIZED="false"' in words["cxx"]
+
+
+def test_a_changed_header_compiles_cuda_files_again(setup_py, monkeypatch, tmp_path):
+    """Ninja tracks the headers of CUDA files only if torch has a version of CUDA."""
+    words_of_a_build(setup_py, monkeypatch, tmp_path)
+    write = importlib.import_module("torch.utils.cpp_extension")._write_ninja_file
+    arguments = {name: [] for name in inspect.signature(write).parameters}
+    known = {"path": str(tmp_path / "build.ninja"), "sources": ["a.cu"], "objects": ["a.o"], "ldflags": None,
+             "library_target": None, "with_cuda": True}  # fmt: skip
+    write(**{**arguments, **known})
+    rule = (tmp_path / "build.ninja").read_text().split("rule cuda_compile")[1].split("\n\n")[0]
+    assert "depfile = $out.d" in rule
 
 
 def test_a_file_begins_below_its_folder(setup_py, tmp_path, monkeypatch):
@@ -219,30 +232,3 @@ def test_without_a_binary(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "(1, 1, 4, 4)" in done.stdout
     assert "libconvt_ext.so is not installed" in done.stdout
-
-
-def test_a_header_of_a_kernel_compiles_kernels_again(setup_py, monkeypatch, tmp_path):
-    """Directly included or by another header; a header of host code alone does not: that would cost minutes."""
-    files = {"a/one.cu": '#include "a/one.cuh"\n#include <b.h>\n', "a/one.cuh": '#include "b/two.h"\n'}
-    files |= {"b/two.h": "int two;\n", "c/host.h": "int host;\n", "c/host.cpp": '#include "c/host.h"\n'}
-    for name, text in files.items():
-        path = tmp_path / "kernels" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    functions = setup_py()
-    digest = functions["headers_digest"]
-    monkeypatch.setitem(digest.__globals__, "ROOT", tmp_path)
-    before = digest()
-    (tmp_path / "kernels/c/host.h").write_text("long host;\n")
-    assert digest() == before
-    for name in ("a/one.cuh", "b/two.h"):
-        (tmp_path / "kernels" / name).write_text(f"{files[name]}// changed\n")
-        assert digest() != before
-        before = digest()
-
-
-def test_kernels_name_headers_from_their_top_folder():
-    """What setup.py follows: an include relative to the file's own folder would be overlooked."""
-    for path in (CHECKOUT / "kernels").rglob("*.cu*"):
-        for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
-            assert (CHECKOUT / "kernels" / name).is_file(), (path, name)
