@@ -37,6 +37,7 @@ class Chosen(Eager):
     """
 
     __slots__ = ("_backwards", "_calls", "_next", "_serves", "_verdicts", "_waiting", "problem", "races")
+    _by_name = False
 
     def __init__(
         self,
@@ -45,9 +46,8 @@ class Chosen(Eager):
         races: bool,
         weight_channels_last: bool = False,
         is_light: bool = False,
-        by_name: bool = False,
     ) -> None:
-        super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=by_name, is_light=is_light)
+        super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=self._by_name, is_light=is_light)
         self.problem = problem
         self.races = races
         self._verdicts: list[Verdict | None] = [None, None, None]
@@ -230,16 +230,10 @@ class ChosenInClass(Chosen):
     """
 
     __slots__ = ("_ours",)
+    _by_name = True
 
-    def __init__(
-        self,
-        arguments: tuple[Any, ...],
-        problem: planner.Problem,
-        races: bool,
-        weight_channels_last: bool = False,
-        is_light: bool = False,
-    ) -> None:
-        super().__init__(arguments, problem, races, weight_channels_last, is_light, by_name=True)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._ours = Eager(self.arguments, weight_channels_last=self.weight_channels_last)
 
     def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:

@@ -115,17 +115,25 @@ def conv_transpose2d(
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
         return tracing.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
-    copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
-    operand = weight if copies is None else copies.weight
-    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, word)
-    if isinstance(decision, routing.Reason):
-        if decision is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
+    result = _run(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
+    if isinstance(result, routing.Reason):
+        if result is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
             return handle_torch_function(  # torch.fx.symbolic_trace records this function, with its keywords
                 conv_transpose2d, (input, weight, bias), input, weight, bias, stride, padding, output_padding, groups,
                 dilation, precision=precision, backend=backend,
             )  # fmt: skip
-        _refuse_or_warn(decision, input, word)
+        _refuse_or_warn(result, input, word)
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return result
+
+
+def _run(input, weight, bias, stride, padding, output_padding, groups, dilation, word) -> Tensor | routing.Reason:
+    """Computes an eager call; returns the reason if only PyTorch's operator can run it."""
+    copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
+    operand = weight if copies is None else copies.weight
+    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, word)
+    if isinstance(decision, routing.Reason):
+        return decision
     result = autograd.call(*decision) if copies is None else copies.call(*decision)
     return result.squeeze(0) if input.dim() == 3 else result
 
@@ -151,14 +159,11 @@ def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, gr
         return _BUILTIN(*arguments)
     if is_compiling():
         return tracing.conv_transpose2d(*arguments, None)
-    copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
-    operand = weight if copies is None else copies.weight
-    decision = routing.route(input, operand, *arguments[2:], None)
-    if isinstance(decision, routing.Reason):
-        _refuse_or_warn(decision, input, None)
+    result = _run(*arguments, None)
+    if isinstance(result, routing.Reason):
+        _refuse_or_warn(result, input, None)
         return _BUILTIN(*arguments)
-    result = autograd.call(*decision) if copies is None else copies.call(*decision)
-    return result.squeeze(0) if input.dim() == 3 else result
+    return result
 
 
 stand_in_serves = False  # set by enabling.py

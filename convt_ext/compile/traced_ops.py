@@ -7,10 +7,9 @@
 
 `numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
 arguments. The version number (version.py) follows, which no op reads, and then flags: `TURNS`, `FROZEN` and `COPIES`.
-The memory formats of the results follow from the strides of input and weight, as for PyTorch's
-operator, until a compiler sets them, because the code around a result is compiled for its strides (inductor.py). A
-program is compiled for these numbers and for the sizes of the weight, as with PyTorch's operator, and for any input
-size.
+The memory formats of the results follow from the strides of input and weight, as for PyTorch's operator, until a
+compiler sets them, because the code around a result is compiled for its strides (inductor.py). A program is compiled
+for these numbers and for the sizes of the weight, as with PyTorch's operator, and for any input size.
 
 Called by tracing.py while tracing, then by the compiled program. At run time, PyTorch's switches and the known times
 select the implementation, as in an eager call with `backend="auto"`. Gradients read the switches when they run, as
@@ -32,7 +31,7 @@ from ..directions import ByTorch, Directions, Eager, Gradients
 from ..epilogue import Step
 from ..geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from ..precision import cudnn_enabled
-from ..request import flags as no_request
+from ..request import flags
 
 _any_requires_grad = _torch.any_requires_grad
 _transforms_active = _torch.transforms_active
@@ -105,7 +104,7 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
 def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
     """Returns the implementation of the three directions under PyTorch's current switches."""
     if scopes.now().word is not None:  # a context that is active at run time but was not active during tracing
-        with no_request():
+        with flags():
             return directions_now(input, weight, bias, numbers)
     arguments = stride, padding, output_padding, groups, dilation = arguments_of(numbers)
     known = routing.known(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -122,9 +121,9 @@ def run_forward(input, weight, bias, numbers, channels_last, steps: Sequence[Ste
     if channels_last is None:
         channels_last = result_format(input, weight, numbers)
     copies = None
-    flags = flags_of(numbers)
-    if flags:
-        copies = frozen.find(weight) if COPIES in flags else None
+    marks = flags_of(numbers)
+    if marks:
+        copies = frozen.find(weight) if COPIES in marks else None
         copies = None if copies is None else copies.cast(input.dtype)
         weight = weight.to(input.dtype) if copies is None else copies.weight
     directions = directions_now(input, weight, bias, numbers)
