@@ -29,8 +29,8 @@ class Epilogue {
 
   // Whether a step reads a tensor of the result's shape.
   bool has_residuals() const;
-  // The first steps, as far as a kernel that fuses so much runs them in its order.
-  epilogue::Program program(epilogue::Fuses fuses) const;
+  // The first steps, as far as a kernel that fuses steps runs them in its order; none if it fuses none.
+  epilogue::Program program(bool is_fused) const;
 
   // Runs the steps from `first` on over the dense result, on the current stream. `exact`: as PyTorch's separate
   // operations round.
@@ -39,7 +39,7 @@ class Epilogue {
  private:
   void add_step(int64_t code, double first, double second, const torch::stable::Tensor* tensor, int32_t device);
   // Whether a kernel can run the step behind the slots before `*slot`, which then is the one behind it.
-  bool add_to(epilogue::Program* program, const epilogue::Step<double>& step, epilogue::Fuses fuses, int* slot) const;
+  bool add_to(epilogue::Program* program, const epilogue::Step<double>& step, int* slot) const;
   epilogue::Operand operand_of(const std::array<int64_t, 4>& stride) const;
 
   DataType dtype_;

@@ -17,7 +17,6 @@
 #include "plan/plan.h"
 #include "portable/grad_weight_layout.h"
 #include "portable/layout.h"
-#include "rows_sm90a/layout.h"
 #include "scatter_sm90a/layout.h"
 #include "simt/grad_weight_layout.h"
 #include "simt/layout.h"
@@ -34,32 +33,30 @@ namespace convt {
 // choose_plan() shortens a search by the best estimate so far.
 // clang-format off
 #define CONVT_FAMILIES(X)                                                                         \
-  X(SimtTile, simt, "simt", any_class, fuses_nothing)                                             \
-  X(SimtGradWeightTile, simt_grad_weight, "simt", any_class, fuses_nothing)                       \
-  X(ThinDepthwiseTile, thin_depthwise, "depthwise", sums_as_ieee, fuses_nothing)                  \
-  X(ThinChannelsLastTile, thin_channels_last, "depthwise", sums_as_ieee, fuses_nothing)           \
-  X(ThinDirectTile, thin_direct, "direct", sums_as_ieee, fuses_nothing)                           \
-  X(ThinGatherTile, thin_gather, "streamed", sums_as_ieee, fuses_nothing)                         \
-  X(ThinStreamedTile, thin_streamed, "streamed", sums_as_ieee, fuses_nothing)                     \
-  X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee, fuses_nothing)                      \
-  X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee, fuses_nothing)                    \
-  X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, fuses_nothing)                  \
-  X(ThinTile, thin, "thin", sums_as_ieee, fuses_nothing)                                          \
-  X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, fuses_results)                          \
-  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, fuses_results)          \
-  X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, fuses_nothing)              \
-  X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, fuses_results)                       \
-  X(StridedTile, strided, "rows_sm90a", on_hopper_tensor_cores, fuses_results)                    \
-  X(WindowTile, window, "rows_sm90a", on_hopper_tensor_cores, fuses_channels)                     \
-  X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, fuses_nothing)                 \
-  X(PortableTile, portable, "portable", on_portable_tensor_cores, fuses_results)                  \
-  X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, fuses_nothing)\
-  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, fuses_nothing)           \
-  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, fuses_results)                          \
-  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                    \
-  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)                             \
-  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)         \
-  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, fuses_nothing)
+  X(SimtTile, simt, "simt", any_class, false)                                                     \
+  X(SimtGradWeightTile, simt_grad_weight, "simt", any_class, false)                               \
+  X(ThinDepthwiseTile, thin_depthwise, "depthwise", sums_as_ieee, false)                          \
+  X(ThinChannelsLastTile, thin_channels_last, "depthwise", sums_as_ieee, false)                   \
+  X(ThinDirectTile, thin_direct, "direct", sums_as_ieee, false)                                   \
+  X(ThinGatherTile, thin_gather, "streamed", sums_as_ieee, false)                                 \
+  X(ThinStreamedTile, thin_streamed, "streamed", sums_as_ieee, false)                             \
+  X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee, false)                              \
+  X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee, false)                            \
+  X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, false)                          \
+  X(ThinTile, thin, "thin", sums_as_ieee, false)                                                  \
+  X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, true)                                   \
+  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, true)                   \
+  X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, false)                      \
+  X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, true)                                \
+  X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, false)                         \
+  X(PortableTile, portable, "portable", on_portable_tensor_cores, true)                           \
+  X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, false)    \
+  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, false)                   \
+  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, true)                                   \
+  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, false)                            \
+  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, false)                                     \
+  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, false)                 \
+  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, false)
 // clang-format on
 
 // Declared here alone: a definition with other parameters does not link.

@@ -5,7 +5,6 @@
 #include <cstddef>
 
 #include "plan/device.h"
-#include "problem/epilogue.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -20,8 +19,8 @@ struct Family {
   const char* engine;
   // Whether it has kernels for the problem's class on this GPU, before it looks at shapes.
   bool (*serves)(const ConvTProblem& problem, const DeviceInfo& device);
-  // The part of an epilogue that its kernels run on their accumulators.
-  epilogue::Fuses (*fuses)(const ConvTProblem& problem);
+  // Whether its kernels run the steps of an epilogue on their accumulators (problem/epilogue.h).
+  bool fuses;
   // Adds its candidates of a problem that it `serves`, none if it has no kernel for it.
   void (*add)(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
 };
@@ -43,10 +42,5 @@ bool any_class(const ConvTProblem& problem, const DeviceInfo& device);
 bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo& device);
 bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);
 bool on_portable_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);
-
-// Values of `fuses`.
-inline epilogue::Fuses fuses_nothing(const ConvTProblem&) { return epilogue::Fuses::kNothing; }
-inline epilogue::Fuses fuses_channels(const ConvTProblem&) { return epilogue::Fuses::kChannels; }
-inline epilogue::Fuses fuses_results(const ConvTProblem&) { return epilogue::Fuses::kResults; }
 
 }  // namespace convt

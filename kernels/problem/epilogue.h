@@ -82,11 +82,4 @@ struct Program {
   float last_shift, low, high, last_scale;
 };
 
-// What of a program a family's kernels can run on their accumulators.
-enum class Fuses : int32_t {
-  kNothing,
-  kChannels,  // steps whose operands are numbers or channels'
-  kResults,  // those and operands of the result's shape
-};
-
 }  // namespace convt::epilogue

@@ -116,27 +116,6 @@ __device__ __forceinline__ void reduce_cluster_async(const OfPlane& of_plane, in
   exchange_shares<kThreads, kPlanes, kBlocks>(of_plane, splits, share, s_bytes + threadIdx.x * 16, Link{s_barrier});
 }
 
-// The warpgroups of one CTA, each of them a rank; `s_bytes` is free where none of them multiplies any more.
-template <int kWarpgroups, int kPlanes, int kBlocks, typename OfPlane>
-__device__ __forceinline__ void reduce_warpgroups(const OfPlane& of_plane, const Share& share, uint32_t s_bytes) {
-  struct Link {
-    uint32_t bytes, there;
-    int32_t rank;
-    __device__ __forceinline__ void open(uint32_t s_place, int32_t other) { there = s_place + (other - rank) * bytes; }
-    __device__ __forceinline__ void send(uint32_t offset, const float* four) const {
-      uint32_t words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = __float_as_uint(four[i]);
-      ptx::store_shared(there + offset, words);
-    }
-    __device__ __forceinline__ void wait() const { ptx::named_barrier(1, kWarpgroups * 128); }
-  };
-  const uint32_t bytes = (kWarpgroups - 1) * bytes_of_share<128, kPlanes>(share);
-  const uint32_t s_mine = s_bytes + share.rank * bytes + threadIdx.x % 128 * 16;
-  ptx::named_barrier(1, kWarpgroups * 128);  // nobody multiplies any more
-  exchange_shares<128, kPlanes, kBlocks>(of_plane, kWarpgroups, share, s_mine, Link{bytes, 0, share.rank});
-}
-
 #endif
 
 }  // namespace convt::reduce

@@ -56,9 +56,7 @@ constexpr Family kEmulated[] = {
     FAMILY("patch", PatchRunsTile, patch_runs),
     FAMILY("portable", PortableTile, portable),
     FAMILY("portable", PortableGradWeightTile, portable_grad_weight),
-    FAMILY("strided", StridedTile, strided),
     FAMILY("correlate", CorrelateTile, correlate),
-    FAMILY("window", WindowTile, window),
 };
 #undef FAMILY
 

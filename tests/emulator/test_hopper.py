@@ -16,7 +16,7 @@ import torch
 from emulator.calls import H200, Call, products
 from families import FAMILIES
 
-ENGINES = ("correlate", "flat", "nhwc", "patch", "strided", "window")
+ENGINES = ("correlate", "flat", "nhwc", "patch")
 HOPPER = [family for family in FAMILIES if family.name.split("_")[0] in ENGINES]
 
 

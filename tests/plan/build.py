@@ -72,7 +72,7 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
     if name == "_emulated":
         # The emulator's twins of kernels/ptx come first.
         emulator = ROOT / "tests/emulator"
-        rooms = ("correlate_sm90a", "flat_sm90a", "nhwc_sm90a", "patch_sm90a", "portable", "rows_sm90a")
+        rooms = ("correlate_sm90a", "flat_sm90a", "nhwc_sm90a", "patch_sm90a", "portable")
         engines = [path for room in rooms for path in sorted((kernels / room).glob("*.cpp"))]
         shared = (
             "launch/operands.cpp",

@@ -17,20 +17,6 @@ static void add_places(const convt::PatchTile& tile, py::dict& result) {
   result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
 }
 
-static void add_places(const convt::StridedTile& tile, py::dict& result) {
-  result["tile_positions"] = 4 * tile.tile_quads, result["box_rows"] = tile.box_rows, result["pitch"] = tile.pitch;
-  result["box_lead"] = tile.box_lead, result["stage_bytes"] = tile.stage_bytes;
-  result["weights_begin"] = tile.weights_begin, result["zeros_begin"] = tile.zeros_begin;
-  result["barriers_begin"] = tile.barriers_begin;
-}
-
-static void add_places(const convt::WindowTile& tile, py::dict& result) {
-  result["slot_bytes"] = tile.slot_bytes, result["pitch"] = tile.pitch;
-  result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
-  result["channel_tiles"] = tile.grid.channels, result["begin_w"] = tile.begin_w;
-  result["column_tiles"] = tile.grid.inner, result["row_tiles"] = tile.grid.outer;
-}
-
 static void add_places(const convt::NhwcTile& tile, py::dict& result) {
   result["box_h"] = tile.box_h, result["box_w"] = tile.box_w, result["num_windows"] = tile.num_windows;
   result["stage_bytes"] = tile.stage_bytes, result["weights_begin"] = tile.weights_begin;
@@ -81,9 +67,9 @@ void add_plans(py::module_& module) {
   module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
   });
-  // Reads the tile of the chosen plan as one of the window engine's.
-  module.def("window_instance", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
-    return convt::tile_of<convt::WindowTile>(convt::choose_plan(problem_of(problem), device_of(device))).instance;
+  // Reads the tile of the chosen plan as one of the NHWC engine's.
+  module.def("nhwc_instance", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return convt::tile_of<convt::NhwcTile>(convt::choose_plan(problem_of(problem), device_of(device))).instance;
   });
   module.def(
       "floor_us",
