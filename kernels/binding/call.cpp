@@ -166,12 +166,9 @@ bool run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers po
   ConvTProblem problem = asked;
   settle_strides(&problem);
   if (candidate.only.has_value()) return run_candidate(problem, *candidate.only, pointers, device, epilogue);
-  // Kept weights are in the order of the layer's own plan.
-  const bool has_residuals = epilogue != nullptr && kept == nullptr && epilogue->has_residuals();
   const DeviceInfo& info = device_info(device);
-  const bool wants_choice = candidate.preferred == 0 && !has_residuals;
-  auto plans =
-      wants_choice ? cached_choice(problem, info) : cached_plans(problem, info, candidate.preferred, has_residuals);
+  const bool wants_choice = candidate.preferred == 0;
+  auto plans = wants_choice ? cached_choice(problem, info) : cached_plans(problem, info, candidate.preferred);
   int64_t wanted_bytes = 0;
   for (size_t number = 0; number < plans->size(); ++number) {
     const Plan& plan = (*plans)[number];

@@ -181,11 +181,6 @@ bool Epilogue::add_to(epilogue::Program* program, const epilogue::Step<double>& 
   return true;
 }
 
-bool Epilogue::has_residuals() const {
-  return std::any_of(steps_.begin(), steps_.end(),
-                     [](const epilogue::Step<double>& step) { return step.operand == epilogue::Operand::kResult; });
-}
-
 epilogue::Program Epilogue::program(bool is_fused) const {
   epilogue::Program program = empty_program();
   if (!is_fused || dtype_ == DataType::kFloat64) return program;

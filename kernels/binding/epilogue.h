@@ -27,8 +27,6 @@ class Epilogue {
   Epilogue(const EpilogueArguments& arguments, const int64_t* size, const int64_t* stride, DataType dtype,
            int32_t device);
 
-  // Whether a step reads a tensor of the result's shape.
-  bool has_residuals() const;
   // The first steps, as far as a kernel that fuses steps runs them in its order; none if it fuses none.
   epilogue::Program program(bool is_fused) const;
 

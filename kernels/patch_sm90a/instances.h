@@ -12,12 +12,10 @@ namespace convt {
 // What a position of the matrix product computes, and how it lies in memory: this decides which of a thread's results
 // are neighbours.
 enum class PatchForm : int32_t {
-  kPairs,        // NCHW, forward: two columns of each of two rows of the position's patch of the output
-  kQuads,        // NCHW, forward: four columns of one row of the patch
-  kChannels,     // channels_last, forward: two columns of two rows, or four of one
-  kGather,       // NCHW, gradient of the input: a stage reads two columns of each of two rows of the patch
-  kGatherQuads,  // as kGather, four columns of one row of the patch: of tf32x3, as patch_runs has the other classes
-  kPingPong,     // as kPairs, for 2 x 2 kernels whose weights stay: one warpgroup multiplies while another stores
+  kPairs,     // NCHW, forward: two columns of each of two rows of the position's patch of the output
+  kQuads,     // NCHW, forward: four columns of one row of the patch
+  kChannels,  // channels_last, forward: two columns of two rows, or four of one
+  kGather,    // NCHW, gradient of the input: a stage reads two columns of each of two rows of the patch
 };
 
 // A kernel of the patch engine. A block is one tap of 64 channels or, where the kernel gathers, 64 channels. Two
@@ -40,7 +38,6 @@ inline constexpr PatchInstance kPatchInstances[] = {
     {"patch_tf32_gather_4x1", DataType::kFloat32, Precision::kTf32, PatchForm::kGather, 4, 1},
     {"patch_tf32_gather_2x2", DataType::kFloat32, Precision::kTf32, PatchForm::kGather, 2, 2},
     {"patch_tf32_gather_2x1", DataType::kFloat32, Precision::kTf32, PatchForm::kGather, 2, 1},
-    {"patch_tf32_ping_pong", DataType::kFloat32, Precision::kTf32, PatchForm::kPingPong, 4, 2},
     {"patch_tf32x3_pairs_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kPairs, 4, 2},
     {"patch_tf32x3_pairs_2x1", DataType::kFloat32, Precision::kTf32x3, PatchForm::kPairs, 2, 1},
     {"patch_tf32x3_quads_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kQuads, 4, 2},
@@ -48,8 +45,6 @@ inline constexpr PatchInstance kPatchInstances[] = {
     {"patch_tf32x3_gather_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGather, 4, 2},
     {"patch_tf32x3_gather_2x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGather, 2, 2},
     {"patch_tf32x3_gather_2x1", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGather, 2, 1},
-    {"patch_tf32x3_gather_quads_4x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGatherQuads, 4, 2},
-    {"patch_tf32x3_gather_quads_2x2", DataType::kFloat32, Precision::kTf32x3, PatchForm::kGatherQuads, 2, 2},
     {"patch_bf16_pairs_4x2", DataType::kBFloat16, Precision::kHalf, PatchForm::kPairs, 4, 2},
     {"patch_bf16_pairs_4x1", DataType::kBFloat16, Precision::kHalf, PatchForm::kPairs, 4, 1},
     {"patch_bf16_quads_4x2", DataType::kBFloat16, Precision::kHalf, PatchForm::kQuads, 4, 2},
@@ -58,7 +53,6 @@ inline constexpr PatchInstance kPatchInstances[] = {
     {"patch_bf16_gather_4x1", DataType::kBFloat16, Precision::kHalf, PatchForm::kGather, 4, 1},
     {"patch_bf16_gather_2x2", DataType::kBFloat16, Precision::kHalf, PatchForm::kGather, 2, 2},
     {"patch_bf16_gather_2x1", DataType::kBFloat16, Precision::kHalf, PatchForm::kGather, 2, 1},
-    {"patch_bf16_ping_pong", DataType::kBFloat16, Precision::kHalf, PatchForm::kPingPong, 4, 2},
     {"patch_f16_pairs_4x2", DataType::kFloat16, Precision::kHalf, PatchForm::kPairs, 4, 2},
     {"patch_f16_pairs_4x1", DataType::kFloat16, Precision::kHalf, PatchForm::kPairs, 4, 1},
     {"patch_f16_quads_4x2", DataType::kFloat16, Precision::kHalf, PatchForm::kQuads, 4, 2},
@@ -67,7 +61,6 @@ inline constexpr PatchInstance kPatchInstances[] = {
     {"patch_f16_gather_4x1", DataType::kFloat16, Precision::kHalf, PatchForm::kGather, 4, 1},
     {"patch_f16_gather_2x2", DataType::kFloat16, Precision::kHalf, PatchForm::kGather, 2, 2},
     {"patch_f16_gather_2x1", DataType::kFloat16, Precision::kHalf, PatchForm::kGather, 2, 1},
-    {"patch_f16_ping_pong", DataType::kFloat16, Precision::kHalf, PatchForm::kPingPong, 4, 2},
 };
 inline constexpr int32_t kNumPatchInstances = count_of(kPatchInstances);
 

@@ -6,7 +6,6 @@
 #include "hopper/kernel.cuh"
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/mainloop.cuh"
-#include "patch_sm90a/ping_pong.cuh"
 #include "patch_sm90a/staged.cuh"
 
 namespace convt::patch_sm90a {
@@ -112,9 +111,5 @@ struct Convolution {
   }
 #endif
 };
-
-template <typename Traits, PatchForm kForm, int kBlocks, int kConsumers>
-using TileShape =
-    std::conditional_t<kForm == PatchForm::kPingPong, PingPongShape<Traits>, Shape<Traits, kForm, kBlocks, kConsumers>>;
 
 }  // namespace convt::patch_sm90a

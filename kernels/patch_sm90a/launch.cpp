@@ -37,11 +37,10 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   // A tensor may begin in the middle of a vector.
   params.source_vector = patch_source_vector(problem);
   while (!is_aligned(params.source, params.source_vector)) params.source_vector /= 2;
-  params.vector_mask = params.source_vector / static_cast<int32_t>(element_bytes(problem.dtype)) - 1;
   params.unit = storable_neighbours(problem, params.result);
   const PatchForm form = kPatchInstances[plan.instance].form;
   const bool aligned = is_aligned(params.result, 16);
-  params.exchange = gathers_patches(form) && problem.h.in * problem.w.in % 4 == 0 && aligned;
+  params.exchange = form == PatchForm::kGather && problem.h.in * problem.w.in % 4 == 0 && aligned;
   params.tap_tiles = Divisor::of(grid.tap_tiles);
   params.channel_tiles = Divisor::of(grid.channel_tiles);
   params.channel_blocks = grid.channel_blocks;
@@ -118,7 +117,7 @@ void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile
   const void* const kernel = patch_sm90a::kernel_of(tile.instance);
   const int32_t steps = patch_tap_steps(form);
   const int32_t block_bytes = patch_block_bytes(problem.precision == Precision::kTf32x3);
-  const int32_t of_patch = gathers_patches(form) ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
+  const int32_t of_patch = form == PatchForm::kGather ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
   PackLaunch packing = make_pack_launch(problem, program, kPatchChannels, steps, tile.num_chunks / of_patch,
                                         block_bytes / kPatchSteps * steps, pointers.w, pointers.packed);
   if (form == PatchForm::kChannels) {

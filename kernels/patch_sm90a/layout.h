@@ -53,7 +53,6 @@ inline constexpr int32_t kPatchPositions = 64;  // of a warpgroup
 inline constexpr int32_t kPatchChannels = 64;  // result channels of a tile
 inline constexpr int32_t kPatchTaps = 4;  // of a patch in a tile, or where patches are gathered of a patch
 inline constexpr int32_t kPatchSteps = 4;  // steps of K in a stage: 128 bytes of every position
-inline constexpr int32_t kPingPongSteps = 2;  // and where warpgroups alternate (ping-pong)
 inline constexpr int32_t kPatchBlockBytes = kPatchSteps * 2 * kPatchChannels * 16;  // weights of a stage
 // Operands that are split (tf32x3) have low terms behind the high ones, and a slot of weights has one block alone.
 inline constexpr int32_t patch_block_bytes(bool split) { return (split ? 2 : 1) * kPatchBlockBytes; }
@@ -70,50 +69,23 @@ inline constexpr int32_t patch_staged_elements(int32_t element) {  // of a warpg
   return 2 * (32 / element) * patch_staged_stride(element);
 }
 
-// Where quads are gathered (of float32), the even positions of a row are before the odd ones, and this far from them.
-inline constexpr int32_t kPatchQuadsGap = 64;
-
 // A row of a stage: a channel's positions, where pairs are gathered a channel's row of their patches, or where channels
 // are neighbours a position's channels. The 8 elements or 16 bytes more let fragments be read without bank conflicts.
 inline constexpr int32_t patch_row_bytes(PatchForm form, int32_t positions, int32_t element) {
   if (form == PatchForm::kChannels) return 128 + 16;
   if (form == PatchForm::kGather) return 2 * positions * element + 16;
-  if (form == PatchForm::kGatherQuads) return 16 * positions + kPatchQuadsGap + 96;
   return (positions + 8) * element;
 }
 inline constexpr int32_t patch_stage_rows(PatchForm form, int32_t positions, int32_t element) {
   if (form == PatchForm::kChannels) return positions;
-  return (form == PatchForm::kGather ? 64 : form == PatchForm::kGatherQuads ? 32 : 128) / element;
+  return (form == PatchForm::kGather ? 64 : 128) / element;
 }
 inline constexpr int32_t patch_stage_bytes(PatchForm form, int32_t positions, int32_t element) {
   return patch_row_bytes(form, positions, element) * patch_stage_rows(form, positions, element);
 }
-inline constexpr bool gathers_patches(PatchForm form) {
-  return form == PatchForm::kGather || form == PatchForm::kGatherQuads;
-}
 // Steps of K of one tap in a stage: where patches are gathered, a stage has four taps.
 inline constexpr int32_t patch_tap_steps(PatchForm form) {
-  return gathers_patches(form) ? kPatchSteps / kPatchTaps : form == PatchForm::kPingPong ? kPingPongSteps : kPatchSteps;
-}
-
-// Where warpgroups alternate (ping-pong), a stage has 64 bytes of every position, and a tile of one warpgroup 128
-// columns of 128 positions, or in half precision 256 of 64: as many as have accumulators in registers.
-inline constexpr int32_t ping_pong_positions(int32_t element) { return 32 * element; }
-inline constexpr int32_t ping_pong_channels(int32_t element) { return 128 / element; }
-inline constexpr int32_t ping_pong_stage_bytes(int32_t element) {
-  return patch_row_bytes(PatchForm::kPingPong, ping_pong_positions(element), element) * (32 * kPingPongSteps / element);
-}
-inline constexpr int32_t kPingPongLoaderWarps = 4;  // one of which has all weights before its stages
-// Results are staged some channels at a time, twice.
-inline constexpr int32_t ping_pong_staged_channels(int32_t element) { return element == 4 ? 8 : 32; }
-inline constexpr int32_t ping_pong_staged_pitch(int32_t element) {
-  return ping_pong_positions(element) * kPatchTaps * element + 16;
-}
-inline constexpr int32_t ping_pong_staged_bytes(int32_t element) {
-  return 2 * ping_pong_staged_channels(element) * ping_pong_staged_pitch(element);
-}
-inline constexpr int32_t ping_pong_chunk_bytes(int32_t element) {  // weights of a stage
-  return 2 * kPingPongSteps * kPatchTaps * ping_pong_channels(element) * 16;
+  return form == PatchForm::kGather ? kPatchSteps / kPatchTaps : kPatchSteps;
 }
 
 // Tiles along each digit of a tile's number: the first three are columns of the matrix product.

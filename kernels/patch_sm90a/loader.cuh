@@ -129,47 +129,6 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
   }
 }
 
-// NCHW, for warpgroups that alternate. One warp copies whole stages, those of number `warp` and every
-// kPingPongLoaderWarps further, of all tiles: what a warp waits for and finds out for a stage costs as much as several
-// copies. There are at least as many slots as warps, so that no warp is two rounds ahead of a slot's barrier.
-template <typename Shape, int kBytes>
-__device__ __forceinline__ void load_stages(const Params& params, uint32_t s_source, uint32_t s_barriers,
-                                            int32_t warp) {
-  using Element = typename Shape::Element;
-  constexpr int kOfVector = kBytes / Shape::kElement;
-  using Copy = RowCopy<Shape::kStagePositions / kOfVector>;
-  const int32_t thread = static_cast<int32_t>(threadIdx.x % 32), row = Copy::row(thread), lane = Copy::lane(thread);
-  const uint32_t s_mine = s_source + row * Shape::kRowBytes + lane * kBytes;
-  const int64_t step = Copy::kRows * params.source_stride[1];
-  Ring ring(s_barriers, params.source_slots);
-  ring.advance(warp);
-  int32_t chunk = warp;
-  for (int32_t number = first_tile<Shape>(params); number < params.num_tiles; number += tile_step()) {
-    if (chunk < params.num_chunks) {
-      const Tile tile = tile_of<Shape>(params, number);
-      const PlaneVectors<Shape, Copy, kOfVector> vectors(params, tile, tile.begin & ~params.vector_mask, row, lane);
-      for (; chunk < params.num_chunks; chunk += kPingPongLoaderWarps) {
-        const uint32_t s_row = s_mine + ring.slot() * Shape::kStageBytes;
-        const int32_t first = chunk * Shape::kStageChannels, left = params.k_channels - first - row;
-        ring.wait_empty();  // the consumers have read what was here
-#pragma unroll
-        for (int vector = 0; vector < Copy::kVectors; ++vector) {
-          const Element* g_stage = vectors.g[vector] + first * params.source_stride[1];
-#pragma unroll 8
-          for (int k = 0; k < Shape::kStageRows / Copy::kRows; ++k) {
-            const bool copy = vectors.exists[vector] && k * Copy::kRows < left;
-            const Element* g = copy ? g_stage + k * step : static_cast<const Element*>(params.source);
-            copy_vector<kBytes>(s_row + k * Copy::kRows * Shape::kRowBytes + vector * Copy::kLanes * kBytes, g, copy);
-          }
-        }
-        announce<kBytes>(ring);
-        ring.advance(kPingPongLoaderWarps);
-      }
-    }
-    chunk -= params.num_chunks;
-  }
-}
-
 // Where a position's patch begins in the source's first channel, in elements.
 __device__ __forceinline__ int64_t source_patch(const Params& params, int32_t position) {
   int32_t place, column;
@@ -178,49 +137,39 @@ __device__ __forceinline__ int64_t source_patch(const Params& params, int32_t po
   return image * params.source_stride[0] + row * params.patch_h * params.source_stride[2] + column * params.patch_w;
 }
 
-// Where an element of a row of a stage lies in it, in bytes.
-template <typename Shape>
-__device__ __forceinline__ int32_t place_in_row(int32_t element) {
-  if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
-    const int32_t position = element / 4;
-    return position % 2 * kQuadsOddBegin<Shape> + position / 2 * 16 + element % 4 * 4;
-  }
-  return element * Shape::kElement;
-}
-
 // Where the elements of the patches that a stage has begin: a channel, and a row and a column of a patch.
 struct StagePatch {
   int32_t channel, row, column;
 
   template <typename Shape>
   __device__ __forceinline__ static StagePatch of(const Params& params, int32_t stage) {
-    const int32_t columns = params.patch_w / Shape::kGatherColumns, rows = params.patch_h / Shape::kGatherRows;
+    const int32_t columns = params.patch_w / kGatherColumns, rows = params.patch_h / kGatherRows;
     const int32_t of_patch = stage % (columns * rows);
-    return {stage / (columns * rows) * Shape::kGatherChannels, of_patch / columns * Shape::kGatherRows,
-            of_patch % columns * Shape::kGatherColumns};
+    return {stage / (columns * rows) * Shape::kGatherChannels, of_patch / columns * kGatherRows,
+            of_patch % columns * kGatherColumns};
   }
   template <typename Shape>
   __device__ __forceinline__ void advance(const Params& params) {
-    column += Shape::kGatherColumns;
+    column += kGatherColumns;
     if (column < params.patch_w) return;
     column = 0;
-    row += Shape::kGatherRows;
+    row += kGatherRows;
     if (row < params.patch_h) return;
     row = 0;
     channel += Shape::kGatherChannels;
   }
 };
 
-// Gradients of the input: every position reads its patch, of which a stage has two columns of each of two rows, or four
-// columns of one. Rows of a stage are channels, or both rows of the patches of one channel, then of the next. A loading
-// warp has few cycles for a stage: what does not change from stage to stage is found once for a tile, or once for all.
+// Gradients of the input: every position reads its patch. A stage contains two columns of each of two rows of it. Rows
+// of a stage are both rows of the patches of one channel, then of the next. A loading warp has few cycles for a stage:
+// values that do not change from stage to stage are computed once for a tile, or once for all tiles.
 template <typename Shape, int kBytes>
 __device__ __forceinline__ void gather_planes(const Params& params, const Stages& stages, uint32_t s_source,
                                               uint32_t s_barriers, int32_t thread) {
   constexpr int kOfVector = kBytes / Shape::kElement;
-  using Copy = RowCopy<Shape::kGatherColumns * Shape::kStagePositions / kOfVector>;
-  constexpr int kTogether = kOfVector > Shape::kGatherColumns ? kOfVector / Shape::kGatherColumns : 1;  // positions
-  constexpr int kVectors = Copy::kVectors, kRows = Shape::kGatherRows;
+  using Copy = RowCopy<kGatherColumns * Shape::kStagePositions / kOfVector>;
+  constexpr int kTogether = kOfVector > kGatherColumns ? kOfVector / kGatherColumns : 1;  // positions
+  constexpr int kVectors = Copy::kVectors, kRows = kGatherRows;
   constexpr int kSteps = (Shape::kStageRows + Copy::kStep - 1) / Copy::kStep;
   constexpr bool kKeeps = kBytes > 2 && kVectors <= 2 * Shape::kConsumers;  // more want registers
   constexpr int kKept = kKeeps ? kVectors : 1;
@@ -239,8 +188,8 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
     // Positions beyond the last one are no results: these repeat the last vector.
     auto find = [&](int vector) {
       const int32_t element = (vector * Copy::kLanes + lane) * kOfVector;
-      const int32_t position = min(tile.begin + element / Shape::kGatherColumns, params.positions - kTogether);
-      return g_group + (source_patch(params, position) + element % Shape::kGatherColumns) * Shape::kElement +
+      const int32_t position = min(tile.begin + element / kGatherColumns, params.positions - kTogether);
+      return g_group + (source_patch(params, position) + element % kGatherColumns) * Shape::kElement +
              offset_of_row(row);
     };
     const char* g_kept[kKept];
@@ -258,7 +207,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
 #pragma unroll
         for (int vector = 0; vector < kKept; ++vector) {
           const char* g_vector = g_kept[vector] + begin;
-          const uint32_t s_vector = s_row + place_in_row<Shape>((vector * Copy::kLanes + lane) * kOfVector);
+          const uint32_t s_vector = s_row + (vector * Copy::kLanes + lane) * kBytes;
 #pragma unroll
           for (int step = 0; step < kSteps; ++step) {
             if ((step + 1) * Copy::kStep > Shape::kStageRows && row + step * Copy::kStep >= Shape::kStageRows) break;
@@ -271,7 +220,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
 #pragma unroll 1
         for (int vector = 0; vector < kVectors; ++vector) {
           const char* g_vector = find(vector) + begin;
-          const uint32_t s_vector = s_row + place_in_row<Shape>((vector * Copy::kLanes + lane) * kOfVector);
+          const uint32_t s_vector = s_row + (vector * Copy::kLanes + lane) * kBytes;
 #pragma unroll 1
           for (int32_t step = 0; step < Shape::kStageRows - row; step += Copy::kStep) {
             const bool copy = (row + step) / kRows < channels;

@@ -38,17 +38,7 @@ __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
   constexpr int kRow = Shape::kRowBytes;
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {
-    if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
-      // Four columns of a row of a patch are the halves of two steps, for each half of the channels.
-      if (step % 2 == 1) continue;
-      static_assert(Shape::Traits::kFloat32);
-      const uint32_t s_step = s_mine + step / 2 * Shape::Traits::kChannels * kRow;
-      uint32_t quads[2][4];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) ptx::load_shared(quads[i], s_step + i * kQuadsOddBegin<Shape>);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) words[step + i / 4][i % 4] = quads[i % 2][i / 2];
-    } else if constexpr (Shape::kGathers) {
+    if constexpr (Shape::kGathers) {
       // Two rows of a patch are neighbouring rows of the stage; a pair's two columns are the halves of a step.
       const uint32_t s_step = s_mine + (step / 2 * (Shape::Traits::kChannels * 2) + step % 2) * kRow;
       if constexpr (Shape::Traits::kFloat32) {
@@ -84,8 +74,6 @@ __device__ __forceinline__ uint32_t words_begin(int32_t first_position) {
   const uint32_t channel = quad * (Shape::Traits::kFloat32 ? 1 : 2);
   if constexpr (Shape::kForm == PatchForm::kChannels) {
     return position * Shape::kRowBytes + quad * 4;
-  } else if constexpr (Shape::kForm == PatchForm::kGatherQuads) {
-    return channel * Shape::kRowBytes + position * 8;  // odd positions are elsewhere
   } else if constexpr (Shape::kForm == PatchForm::kGather) {
     return channel * 2 * Shape::kRowBytes + position * 2 * Shape::kElement;
   } else {
@@ -103,9 +91,8 @@ __device__ __forceinline__ void to_operand(uint32_t (&fragment)[4], const uint32
     } else {
       // Two positions of each of two channels -> two channels of each of two positions; where patches are gathered, two
       // columns of each of two channels, of one and the other position -> two channels of each of them.
-      const bool gathers = gathers_patches(Shape::kForm);
-      const int first = gathers ? i % 2 * 2 : i / 2 * 2;
-      ptx::write_fragment_halves(fragment[i], words[first], words[first + 1], gathers ? i >= 2 : i % 2 == 1);
+      const int first = Shape::kGathers ? i % 2 * 2 : i / 2 * 2;
+      ptx::write_fragment_halves(fragment[i], words[first], words[first + 1], Shape::kGathers ? i >= 2 : i % 2 == 1);
     }
   }
 }

@@ -44,7 +44,6 @@ struct Params {
   bool whole_rows;  // as whole rows of positions,
   bool vectors;     // or so that 16 bytes of them are neighbours in one row
   int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
-  int32_t vector_mask;  // elements that a copy of the source brings, a power of two, less one
 };
 
 // Of the kernel for weights as they are.

@@ -11,11 +11,9 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kMostSourceSlots = 8, kMostPingPongSlots = 16;
+constexpr int32_t kMostSourceSlots = 8;
 constexpr int64_t kMostChunks = 1 << 28;
 constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
-
-bool alternates(const PatchTile& plan) { return kPatchInstances[plan.instance].form == PatchForm::kPingPong; }
 
 // The positions of whole rows that a warpgroup has, an even number: its threads read pairs of them.
 int32_t whole_rows(const ConvTProblem& problem) {
@@ -48,7 +46,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   plan.step = plan.whole_rows ? whole_rows(problem) : kPatchPositions;
   plan.tile_positions = plan.step * plan.consumers;
   // A stage has 128 bytes of a position: of channels, of a patch's channels, or of the channels of one of its taps.
-  const bool gathers = gathers_patches(instance.form);
+  const bool gathers = instance.form == PatchForm::kGather;
   const int64_t k_channels = (gathers ? problem.c_out : problem.c_in) / problem.groups;
   const int64_t of_stage = 128 / element / (gathers ? kPatchTaps : 1);
   const int32_t of_patch = gathers ? problem.h.kernel * problem.w.kernel / kPatchTaps : 1;
@@ -92,69 +90,6 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   return true;
 }
 
-// As lay_out(), for warpgroups that alternate (ping-pong): tiles are whole rows, or a fraction of a row.
-bool lay_out_ping_pong(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
-  PatchTile& plan = tile_of<PatchTile>(*whole);
-  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const int64_t* result = result_stride(problem);
-  const int32_t positions = ping_pong_positions(element), width = problem.w.in;
-  if (problem.h.kernel != 2 || width % 2 != 0 || result[3] != 1 || result[2] != problem.w.out ||
-      (result[0] | result[1]) * element % 16 != 0)
-    return false;
-  plan.blocks = kPatchTaps;
-  plan.consumers = 2;
-  plan.splits = 1;
-  plan.whole_rows = width <= positions;
-  plan.staged = plan.resident = true;
-  plan.step = plan.tile_positions = plan.whole_rows ? positions / width * width : positions;
-  // A tile begins anywhere in a vector of the source, and has room for those.
-  const int32_t vector = patch_source_vector(problem) / element;
-  const int32_t lead = plan.step % vector == 0 ? 0 : vector - 2;
-  if (plan.step + lead > positions || plan.step < positions * 3 / 4 || (!plan.whole_rows && width % positions != 0))
-    return false;
-  plan.num_chunks = ceil_div(static_cast<int32_t>(problem.c_in / problem.groups), 32 * kPingPongSteps / element);
-  if (plan.num_chunks > device.shared_per_block / ping_pong_chunk_bytes(element)) return false;
-  const PatchGrid grid = make_patch_grid(problem, plan);
-  const int64_t columns = int64_t{grid.channel_tiles} * grid.groups;
-  if (columns > device.num_sms) return false;
-  plan.num_tiles = columns * grid.position_tiles;
-  whole->num_blocks = std::min(plan.num_tiles, device.num_sms / columns * columns);
-  plan.weight_slots = plan.num_chunks;
-  const int32_t weight_bytes = plan.num_chunks * ping_pong_chunk_bytes(element),
-                staged_bytes = ping_pong_staged_bytes(element);
-  const int32_t barrier_bytes = 16 * (kMostPingPongSlots + plan.weight_slots + 2) + ping_pong_channels(element) * 4;
-  const int32_t left = device.shared_per_block - weight_bytes - staged_bytes - barrier_bytes;
-  plan.source_slots = std::min(left / ping_pong_stage_bytes(element), kMostPingPongSlots);
-  if (left < 0 || plan.source_slots < kPingPongLoaderWarps) return false;
-  plan.weights_begin = plan.source_slots * ping_pong_stage_bytes(element);
-  plan.staged_begin = plan.weights_begin + weight_bytes;
-  plan.barriers_begin = plan.staged_begin + staged_bytes;
-  whole->shared_bytes = plan.barriers_begin + barrier_bytes;
-  whole->result_on_vectors = true;
-  return true;
-}
-
-// Loads and stores of the two warpgroups hide products, but not each other. Constants from 20 measurements of 10 layers
-// on an H200.
-void estimate_ping_pong(const ConvTProblem& problem, const DeviceInfo& device, Plan* whole) {
-  const PatchTile& plan = tile_of<PatchTile>(*whole);
-  const bool half = problem.precision == Precision::kHalf;
-  const auto element = static_cast<double>(element_bytes(problem.dtype));
-  const double loads = half && patch_source_vector(problem) == 16 ? 295 : half ? 360 : 300;
-  const double stores =
-      half ? 1250 + 840 * std::min(1.0, static_cast<double>(problem.c_out / problem.groups) / 64) : 3450;
-  const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
-  // All weights come first; with one tile nothing alternates.
-  const double cycles = tiles * (loads * plan.num_chunks + stores) + (tiles > 1 ? 2500 : 5000);
-  whole->compute_us = 1.08 * cycles * 1e-3 / device.clock_ghz;
-  const double input = element * input_elements(problem);
-  const double output = element * output_elements(problem);
-  const double copy = device.copy_gb_per_s * 1e3;
-  whole->memory_us = (input + output) / copy;
-  const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
-  whole->estimate_us = 8.5 + pack + std::max(whole->compute_us, whole->memory_us / 0.9);
-}
-
 // A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
 // tile is fetched; where CTAs share a tile, their exchange of accumulators. Constants from 220 measurements of 11
 // layers on an H200.
@@ -183,7 +118,7 @@ double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double 
 // a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
   const PatchTile& plan = tile_of<PatchTile>(*whole);
-  const bool gathers = gathers_patches(form);
+  const bool gathers = form == PatchForm::kGather;
   const double element = static_cast<double>(element_bytes(problem.dtype));
   const double stages = static_cast<double>(plan.consumers) * plan.num_chunks;  // of 64 positions
   const double products = 128 * plan.blocks * stages / 0.74;
@@ -224,8 +159,8 @@ bool form_of(const ConvTProblem& problem, PatchForm* form) {
   if (by_channels != is_channels_last(result_stride(problem)) || patch_source_vector(problem) == 0) return false;
   const bool pairs = problem.w.kernel == 2 && problem.h.kernel % 2 == 0, quads = problem.w.kernel % 4 == 0;
   if (problem.direction == Direction::kGradInput) {
-    *form = pairs ? PatchForm::kGather : PatchForm::kGatherQuads;
-    return !by_channels && (pairs || quads);
+    *form = PatchForm::kGather;
+    return !by_channels && pairs;
   }
   *form = by_channels ? PatchForm::kChannels : pairs ? PatchForm::kPairs : PatchForm::kQuads;
   return problem.direction == Direction::kForward && (pairs || quads);
@@ -239,9 +174,7 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan) {
   PatchGrid grid;
   grid.tap_tiles = forward ? problem.h.kernel * problem.w.kernel / plan.blocks : 1;
   grid.channel_blocks = static_cast<int32_t>(ceil_div(n_channels, int64_t{kPatchChannels}));
-  grid.channel_tiles = alternates(plan)
-                           ? ceil_div(n_channels, int64_t{ping_pong_channels(element_bytes(problem.dtype))})
-                           : ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
+  grid.channel_tiles = ceil_div(grid.channel_blocks, forward ? 1 : plan.blocks);
   grid.groups = static_cast<int32_t>(problem.groups);
   grid.position_tiles = ceil_div(problem.batch * problem.h.in * problem.w.in, int64_t{plan.tile_positions});
   return grid;
@@ -262,7 +195,6 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
   } else {
     if (stride[3] != 1) return 0;
     together = stride[0] | stride[1] | stride[2] | problem.w.out;
-    if (problem.w.kernel > kPatchTaps) together |= kPatchTaps;  // of a row of a patch in a stage
   }
   for (const int32_t bytes : {16, 8, 4, 2}) {
     if (together % bytes * element % bytes == 0) return bytes;
@@ -277,36 +209,26 @@ void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, Cand
   if (!form_of(problem, &form) || !make_tap_program(problem, &program)) return;
   for (int32_t index = 0; index < kNumPatchInstances; ++index) {
     const PatchInstance& instance = kPatchInstances[index];
-    const bool ping_pong = instance.form == PatchForm::kPingPong && form == PatchForm::kPairs;
-    if (instance.dtype != problem.dtype || instance.precision != problem.precision ||
-        (instance.form != form && !ping_pong))
-      continue;
+    if (instance.dtype != problem.dtype || instance.precision != problem.precision || instance.form != form) continue;
     // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
     const int32_t most_splits =
-        gathers_patches(form) && instance.consumers == kPatchSharingConsumers ? kPatchMostSplits : 1;
+        form == PatchForm::kGather && instance.consumers == kPatchSharingConsumers ? kPatchMostSplits : 1;
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
       for (int32_t splits = 1; splits <= most_splits; splits *= 2) {
         Plan plan = begin_plan(instance.name, problem.precision, PatchTile{});
         PatchTile& tile = tile_of<PatchTile>(plan);
         tile.instance = index;
-        if (ping_pong ? !lay_out_ping_pong(problem, device, &plan)
-                      : !lay_out(problem, device, instance, ctas, splits, &plan))
-          continue;
+        if (!lay_out(problem, device, instance, ctas, splits, &plan)) continue;
         const PatchGrid grid = make_patch_grid(problem, tile);
-        const int64_t tap_tiles = gathers_patches(form) ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
+        const int64_t tap_tiles = form == PatchForm::kGather ? 1 : int64_t{grid.tap_tiles} * instance.blocks;
         const int64_t packed_blocks = problem.groups * grid.channel_blocks * tile.num_chunks * tap_tiles;
         const int64_t positions = problem.batch * problem.h.in * problem.w.in;
         constexpr int64_t kLimit = int64_t{1} << 30;
         if (tile.num_tiles > kLimit || packed_blocks > kLimit || positions > kLimit) continue;
         plan.packed_bytes = plan.workspace_bytes =
-            packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3) / (ping_pong ? 2 : 1);
+            packed_blocks * patch_block_bytes(problem.precision == Precision::kTf32x3);
         plan.threads = patch_threads(instance.consumers);
-        if (ping_pong) {
-          plan.waits_for_residuals = true;  // while the other warpgroup waits for its turn
-          estimate_ping_pong(problem, device, &plan);
-        } else {
-          estimate(problem, device, form, &plan);
-        }
+        estimate(problem, device, form, &plan);
         plans->push_back(plan);
       }
     }

@@ -9,6 +9,9 @@ namespace convt::patch_sm90a {
 
 using hopper::tile_step;
 
+// Of a patch in a stage, where patches are gathered.
+inline constexpr int kGatherRows = 2, kGatherColumns = kPatchTaps / kGatherRows;
+
 // kBlocks taps of a patch or sets of channels, of kPatchChannels channels each, of kPatchPositions positions for each
 // warpgroup.
 template <typename TraitsValue, PatchForm kFormValue, int kBlocksValue, int kConsumersValue>
@@ -19,20 +22,16 @@ struct Shape {
   static constexpr int kConsumers = kConsumersValue;
   static constexpr int kBlocks = kBlocksValue;
   static constexpr bool kByChannels = (kForm == PatchForm::kChannels);
-  static constexpr bool kGathers = gathers_patches(kForm);
+  static constexpr bool kGathers = (kForm == PatchForm::kGather);
   // Of a position in a row of the result, NCHW.
   static constexpr int kColumns = kGathers ? 1 : kForm == PatchForm::kPairs ? 2 : 4;
   static constexpr bool kSplit = Traits::kSplit;
   static constexpr bool kShares = kGathers && kConsumers == kPatchSharingConsumers;  // a tile with other CTAs
   static constexpr int kTaps = kGathers ? 1 : kBlocks;  // of a tile's results
-  // Of a patch in a stage, where these are gathered.
-  static constexpr int kGatherRows = kForm == PatchForm::kGather ? 2 : 1;
-  static constexpr int kGatherColumns = kPatchTaps / kGatherRows;
   static constexpr int kBlockBytes = patch_block_bytes(kSplit);  // weights of a stage
   static constexpr int kSets = kBlocks == 2 ? 2 : 1;  // of accumulators of split products, in flight or being added
   static constexpr int kSlotBlocks = patch_slot_blocks(kSplit, kBlocks);
   static constexpr int kElement = sizeof(Element);
-  static constexpr int kProducts = kBlocks, kProductColumns = kPatchChannels;
   // Both positions of a thread are neighbours, unless each of them has 16 bytes: then neighbouring threads' stores make
   // whole sectors.
   static constexpr bool kNeighbours = !kByChannels && !(kForm == PatchForm::kQuads && kElement == 4);
@@ -47,34 +46,11 @@ struct Shape {
   static constexpr int kStageBytes = patch_stage_bytes(kForm, kStagePositions, kElement);
 };
 
-// Of warpgroups that alternate, each with a tile of its own: 128 positions of 32 channels of all taps, or in half
-// precision 64 positions of 64. Columns of the product are taps, of these channels each.
-template <typename TraitsValue>
-struct PingPongShape {
-  using Traits = TraitsValue;
-  using Element = typename Traits::Element;
-  static constexpr PatchForm kForm = PatchForm::kPingPong;
-  static constexpr int kElement = sizeof(Element);
-  static constexpr int kTaps = kPatchTaps;
-  static constexpr int kChannels = ping_pong_channels(kElement);
-  static constexpr int kStagePositions = ping_pong_positions(kElement);
-  static constexpr int kRowBlocks = kStagePositions / kPatchPositions;
-  static constexpr int kColumnBlocks = kChannels * kPatchTaps / 128;  // of a product
-  static constexpr int kProducts = kRowBlocks * kColumnBlocks, kProductColumns = 128;
-  static constexpr int kSteps = kPingPongSteps;
-  static constexpr int kStageChannels = 32 * kSteps / kElement, kStageRows = kStageChannels;
-  static constexpr int kRowBytes = patch_row_bytes(kForm, kStagePositions, kElement);
-  static constexpr int kStageBytes = kRowBytes * kStageRows;
-  static constexpr int kPlaneBytes = kPatchTaps * kChannels * 16;
-  static constexpr int kChunkBytes = 2 * kSteps * kPlaneBytes;  // weights of a stage
-  static constexpr bool kNeighbours = true, kShares = false;
-};
-
 // This thread's part of a tile: accumulator 4 * j + 2 * h + i of a product is column 8 * j + 2 * (lane % 4) + i of the
-// lane's position h. Products are blocks or, of warpgroups that alternate, [64 positions][128 columns].
+// lane's position h. A block has a product.
 template <typename Shape>
 struct Accumulators {
-  float r[Shape::kProducts][Shape::kProductColumns / 2];
+  float r[Shape::kBlocks][kPatchChannels / 2];
 };
 
 struct Tile {
@@ -121,10 +97,6 @@ __device__ __forceinline__ Stages stages_of_block(const Params& params) {
   const int32_t rank = static_cast<int32_t>(blockIdx.x) % params.splits;  // in the cluster
   return {params.num_chunks * rank / params.splits, params.num_chunks * (rank + 1) / params.splits};
 }
-
-// From the first of a row's even positions to the first odd one, where quads of float32 are gathered.
-template <typename Shape>
-inline constexpr int kQuadsOddBegin = Shape::kStagePositions * 8 + kPatchQuadsGap;
 
 // The place of a lane's position 0 or 1 among 64 positions of its warpgroup.
 template <typename Shape>

@@ -13,11 +13,11 @@
 namespace convt {
 namespace {
 
-// Everything that candidate_plans() reads, the preferred one of these and whether there are residuals, as numbers: no
-// padding, so equal problems have equal keys.
-using Key = std::array<int64_t, 40>;
+// Everything that candidate_plans() reads, and the preferred one of these, as numbers: no padding, so equal problems
+// have equal keys.
+using Key = std::array<int64_t, 39>;
 
-Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t preferred, bool has_residuals) {
+Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t preferred) {
   Key key{static_cast<int64_t>(problem.direction), problem.batch, problem.c_in, problem.c_out, problem.groups};
   size_t next = 5;
   for (const Axis* axis : {&problem.h, &problem.w}) {
@@ -38,7 +38,6 @@ Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t pref
   key[next++] = std::llround(device.clock_ghz * 1e3);
   key[next++] = std::llround(device.copy_gb_per_s);
   key[next++] = preferred;
-  key[next++] = has_residuals;
   return key;
 }
 
@@ -76,14 +75,6 @@ std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates, int64_t pr
   }
   kept.shrink_to_fit();
   return kept;
-}
-
-// Puts plans that wait for residuals behind the others, the preferred one first among its own kind.
-void put_waiting_plans_last(std::vector<Plan>* candidates, int64_t preferred) {
-  const auto first = candidates->begin() + (preferred < static_cast<int64_t>(candidates->size()) ? preferred : 0);
-  std::rotate(candidates->begin(), first, first + 1);
-  std::stable_partition(candidates->begin(), candidates->end(),
-                        [](const Plan& plan) { return !plan.waits_for_residuals; });
 }
 
 // Least recently used entries go first. Not thread-safe by itself.
@@ -153,24 +144,22 @@ Plans remembered(const Key& key, const Search& search) {
 }  // namespace
 
 std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
-                                                      int64_t preferred, bool has_residuals) {
-  return remembered(make_key(problem, device, preferred, has_residuals), [&] {
-    // A race runs several candidates of one problem: they are planned once.
-    std::vector<Plan> candidates = preferred == 0 ? candidate_plans(problem, device) : all_candidates(problem, device);
-    int64_t first = preferred;
-    if (has_residuals) put_waiting_plans_last(&candidates, std::exchange(first, 0));
-    return plans_of_calls(candidates, first);
+                                                      int64_t preferred) {
+  return remembered(make_key(problem, device, preferred), [&] {
+    // A benchmark runs several candidates of one problem: they are planned once.
+    return plans_of_calls(preferred == 0 ? candidate_plans(problem, device) : all_candidates(problem, device),
+                          preferred);
   });
 }
 
 std::shared_ptr<const std::vector<Plan>> cached_choice(const ConvTProblem& problem, const DeviceInfo& device) {
-  return remembered(make_key(problem, device, kChoiceAlone, false),
+  return remembered(make_key(problem, device, kChoiceAlone),
                     [&] { return std::vector<Plan>{choose_plan(problem, device)}; });
 }
 
 const std::vector<Plan>& all_candidates(const ConvTProblem& problem, const DeviceInfo& device) {
   thread_local std::pair<Key, std::vector<Plan>> last;
-  const Key key = make_key(problem, device, 0, false);
+  const Key key = make_key(problem, device, 0);
   if (last.second.empty() || last.first != key) last = {key, candidate_plans(problem, device)};
   return last.second;
 }

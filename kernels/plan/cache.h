@@ -14,11 +14,10 @@ namespace convt {
 // The candidate_plans() that a call may come to, in their order: choose_plan() first, and behind it those that need
 // less of the call than all before them. A call whose tensors begin between vectors, or whose workspace finds no
 // memory, takes the first whose needs are met. `preferred` is the number of the candidate that comes first instead:
-// what a measurement found; a number that the problem does not have counts as 0. Of a call with residuals,
-// plans that wait for them come last, the preferred one too. Remembered for the problems that were asked for last.
-// Thread-safe.
+// what a measurement found; a number that the problem does not have counts as 0. Remembered for the problems that
+// were asked for last. Thread-safe.
 std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
-                                                      int64_t preferred = 0, bool has_residuals = false);
+                                                      int64_t preferred = 0);
 
 // choose_plan() alone, remembered alike: most calls need no other, and searching for all takes several times as long.
 std::shared_ptr<const std::vector<Plan>> cached_choice(const ConvTProblem& problem, const DeviceInfo& device);

@@ -36,10 +36,6 @@ struct Plan {
   // Its kernel adds up grad_output by channel as well, where that is asked for: the gradient of the bias.
   bool gives_grad_bias;
 
-  // Its kernel waits for tensors that an epilogue reads beside the result, which no estimate knows: another plan is
-  // better for a call that has one.
-  bool waits_for_residuals;
-
   AnyTile tile;
   const Family* family;  // set by the search that found the plan
 

@@ -28,10 +28,6 @@ def engine_plans(module, problem, device=H200):
     return [plan for plan in plans if not any(other in plan["kernel"] for other in others)]
 
 
-def alternates(plan):
-    return plan["kernel"].endswith("_ping_pong")
-
-
 BLOCK_BYTES = 8192  # weights of 64 channels in a stage: 128 bytes of each
 KERNELS = [(2, 2), (4, 2), (1, 4), (3, 4), (4, 4), (2, 8)]
 
@@ -58,12 +54,12 @@ def test_layers_of_patches_get_plans(plan_module, kind, kernel):
     nhwc = patches(4, 256, 128, 32, 32, kernel, dtype=dtype, precision=precision, channels_last=True)
     assert not engine_plans(plan_module, nhwc | {"direction": GRAD_INPUT})
     of_pairs = {(4, 2), (2, 1), (2, 2)} if split else {(4, 1), (4, 2), (2, 1), (2, 2)}
-    assert shapes(gathered) == (of_pairs if pairs else {(4, 2), (2, 2)} if split else set())  # of patch_runs the others
+    assert shapes(gathered) == (of_pairs if pairs else set())
     few = engine_plans(plan_module, patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision))
     assert {plan["splits"] for plan in few} == {1}
     few = patches(1, 64, 128, 9, 9, kernel, dtype=dtype, precision=precision) | {"direction": GRAD_INPUT}
     splits = {1, 2, 4} if kernel == (2, 2) and kind not in ("tf32", "tf32x3") else {1, 2, 4, 8}
-    assert {plan["splits"] for plan in engine_plans(plan_module, few)} == (splits if pairs or split else set())
+    assert {plan["splits"] for plan in engine_plans(plan_module, few)} == (splits if pairs else set())
     assert not engine_plans(plan_module, problem | {"direction": GRAD_WEIGHT})
     assert not engine_plans(plan_module, patches(4, 256, 128, 32, 32, kernel, precision=IEEE))
 
@@ -99,10 +95,9 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
     c_in, c_out = channels
     asked = {"dtype": dtype, "precision": precision, "channels_last": channels_last}
     problem = patches(batch, groups * c_in, groups * c_out, *size, kernel, groups, **asked) | {"direction": direction}
-    plans = [plan for plan in engine_plans(plan_module, problem) if not alternates(plan)]
+    plans = engine_plans(plan_module, problem)
     split, pairs = kind == "tf32x3", kernel[1] == 2 and not channels_last
-    gathering = 4 - split if pairs else 2 * split
-    assert len({plan["kernel"] for plan in plans}) == (1 + pairs if forward else gathering)
+    assert len({plan["kernel"] for plan in plans}) == (1 + pairs if forward else (4 - split) * pairs)
     block_bytes, taps = (2 if split else 1) * BLOCK_BYTES, kernel[0] * kernel[1]
     for plan in plans:
         assert plan["tile_positions"] == plan["step"] * plan["consumers"], plan
@@ -138,9 +133,8 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
             assert plan["tile_positions"] * 64 * plan["blocks"] * 4 <= plan["barriers_begin"], plan
         assert ctas == 1 or (plan["resident"] and 2 * (plan["shared_bytes"] + 1024) <= H200[3]), plan
         positions = 64 * plan["consumers"]
-        gathered = 2 * positions * element + 16 if pairs else 4 * positions * element + (160 if element == 4 else 16)
-        row = 144 if channels_last else (positions + 8) * element if forward else gathered
-        rows = positions if channels_last else (128 if forward else 64 if pairs else 32) // element
+        row = 144 if channels_last else (positions + 8) * element if forward else 2 * positions * element + 16
+        rows = positions if channels_last else (128 if forward else 64) // element
         assert plan["source_slots"] >= 2, plan
         assert plan["source_slots"] * row * rows <= plan["weights_begin"], plan
         slot_blocks = 1 if split else plan["blocks"]
@@ -154,48 +148,3 @@ def test_plans_are_legal(plan_module, kernel, kind, direction, groups, batch, si
         if plan["resident"]:  # all tiles of a CTA have one column's weights, each stage its own slot
             assert plan["num_blocks"] % columns == 0, plan
             assert plan["weight_slots"] * slot_blocks == plan["num_chunks"] * plan["blocks"], plan
-
-
-@many_problems
-@given(
-    kind=st.sampled_from(sorted(set(CLASSES_WITH_TF32X3) - {"tf32x3"})),
-    groups=st.sampled_from([1, 3]),
-    batch=st.integers(1, 70),
-    height=st.integers(1, 40),
-    width=st.one_of(st.integers(1, 130), st.sampled_from([14, 192, 256])),
-    channels=st.tuples(st.integers(2, 300), st.integers(2, 300)),
-)
-def test_plans_that_alternate_are_legal(plan_module, kind, groups, batch, height, width, channels):
-    dtype, precision = CLASSES_WITH_TF32X3[kind]
-    element = 4 if dtype == FLOAT32 else 2
-    c_in, c_out = channels
-    asked = {"dtype": dtype, "precision": precision}
-    problem = patches(batch, groups * c_in, groups * c_out, height, width, (2, 2), groups, **asked)
-    positions, of_tile, chunks = 32 * element, 128 // element, -(-c_in * element // 64)
-    vector = next(size for size in (16, 8, 4, 2) if height * width * element % size == 0) // element
-    plans = [plan for plan in engine_plans(plan_module, problem) if alternates(plan)]
-    assert len(plans) <= 1
-    for plan in plans:
-        # Whole rows, of pairs of positions, or whole parts of a row, and vectors of the source that begin before them.
-        step = positions // width * width if width <= positions else positions
-        assert width % 2 == 0, plan
-        assert plan["step"] == plan["tile_positions"] == step, plan
-        assert step * 4 >= positions * 3, plan
-        assert plan["whole_rows"] == (width <= positions), plan
-        assert plan["whole_rows"] or width % positions == 0, plan
-        assert max(tile * step % vector for tile in range(8)) + step <= positions, plan
-        columns = groups * -(-c_out // of_tile)
-        assert plan["num_tiles"] == columns * -(-batch * height * width // step), plan
-        assert plan["num_blocks"] % columns == 0, plan
-        assert plan["num_blocks"] <= min(H200[1], plan["num_tiles"]), plan
-        assert plan["resident"], plan
-        assert plan["weight_slots"] == plan["num_chunks"] == chunks, plan
-        assert plan["packed_bytes"] == groups * -(-c_out // 64) * 4 * chunks * BLOCK_BYTES // 2, plan
-        # As many slots as warps that load, or one of them could wait for the wrong round of a slot.
-        assert plan["source_slots"] >= 4, plan
-        assert plan["source_slots"] * (positions + 8) * 64 <= plan["weights_begin"], plan
-        assert plan["weights_begin"] + chunks * 4 * 4 * of_tile * 16 <= plan["staged_begin"], plan
-        staged = 2 * (8 if element == 4 else 32) * (positions * 4 * element + 16)
-        assert plan["staged_begin"] + staged <= plan["barriers_begin"], plan
-        barriers = 16 * (plan["source_slots"] + chunks) + 32
-        assert plan["barriers_begin"] + barriers + 4 * of_tile <= plan["shared_bytes"] <= H200[2], plan

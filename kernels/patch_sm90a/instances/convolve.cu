@@ -9,7 +9,7 @@ namespace convt::patch_sm90a {
 const void* kernel_of(int32_t instance) {
   return find_kernel<kPatchInstances>(instance, [](auto row) {
     using Traits = element::ProductTraits<element::operand_of(row->dtype, row->precision), kPatchChannels>;
-    return CONVT_KERNEL(hopper::convolve<Convolution<TileShape<Traits, row->form, row->blocks, row->consumers>>>);
+    return CONVT_KERNEL(hopper::convolve<Convolution<Shape<Traits, row->form, row->blocks, row->consumers>>>);
   });
 }
 

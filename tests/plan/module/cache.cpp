@@ -35,10 +35,10 @@ void add_cache(py::module_& module) {
       });
   module.def(
       "cached_plans",
-      [](const py::dict& problem, const std::array<int64_t, 6>& device, int64_t preferred, bool has_residuals) {
-        return Remembered{convt::cached_plans(problem_of(problem), device_of(device), preferred, has_residuals)};
+      [](const py::dict& problem, const std::array<int64_t, 6>& device, int64_t preferred) {
+        return Remembered{convt::cached_plans(problem_of(problem), device_of(device), preferred)};
       },
-      py::arg("problem"), py::arg("device"), py::arg("preferred") = 0, py::arg("has_residuals") = false);
+      py::arg("problem"), py::arg("device"), py::arg("preferred") = 0);
   module.def("cached_choice", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return Remembered{convt::cached_choice(problem_of(problem), device_of(device))};
   });
