@@ -21,7 +21,6 @@ MOST_ELEMENTS = 1_000_000  # of input, weight or result
 MOST_DRAWS = 400
 
 ALL = tuple(TENSOR_CORE_CLASSES)
-HALF = ("f16", "bf16")
 HALF_AND_TF32 = ("tf32", "f16", "bf16")
 
 # Layouts of an input. The dense ones come more often: kernels that read anything else are fewer.
@@ -253,7 +252,6 @@ FAMILIES = (
     Family("correlate_pixels_dw", "grad_weight", r"correlate_\w+?_pixels_\w+", HALF_AND_TF32, _correlate_pixels),
     Family("mma_dw", "grad_weight", r"mma_\w+?_grad_weight_\d\w+", HALF_AND_TF32, _mma_weight, (False,)),
     Family("mma_pixels_dw", "grad_weight", r"mma_\w+?_grad_weight_pixels_\w+", HALF_AND_TF32, _mma_weight, (True,)),
-    Family("mma_matrices_dw", "grad_weight", r"mma_\w+_matrices_\w+", HALF, _mma_weight, (True,)),
     Family("scatter", "forward", r"scatter_[a-z0-9]+_\dx\d+", ALL, _scatter, (False,)),
     Family("scatter_pixels", "forward", r"scatter_\w+_pixels_\w+", ALL, _scatter, (True,)),
     Family(

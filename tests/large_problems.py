@@ -127,7 +127,6 @@ LARGE = (
     Large("mma_vectors_dx", r"mma_f16_grad_input_vectors_\w+", DX, "y", "f16", layer(1, 8, 8, (4128, 1024), 8, 8)),
     Large("mma_dw", r"mma_f16_grad_weight_\d\w+", DW, "x", "f16", THREE_OUT),
     Large("mma_pixels_dw", r"mma_f16_grad_weight_pixels_\w+", DW, "x", "f16", THREE_OUT, True),
-    Large("mma_matrices_dw", r"mma_f16_grad_weight_matrices_\w+", DW, "x", "f16", THREE_OUT, True),
     Large("scatter", r"scatter_f16_\dx\d+", FORWARD, "xy", "f16", SAME),
     Large("scatter_pixels", r"scatter_f16_pixels_\w+", FORWARD, "x", "f16", THREE_OUT, True),
     Large("portable", r"portable_f16_\d+x\d+", FORWARD, "xy", "f16", LARGE_IMAGES, True),

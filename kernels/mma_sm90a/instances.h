@@ -32,9 +32,9 @@ struct MmaGradInputInstance {
 // Operands are sums of two TF32 numbers.
 constexpr bool is_split(Precision precision) { return precision == Precision::kTf32x3; }
 
-// What are neighbours in the operands' memory and in a stage of the gradient of the weight, and how a warp reads them:
-// columns or channels, element by element; channels, by ldmatrix (16 bits).
-enum class WeightOperands : int32_t { kColumns, kPixels, kMatrices };
+// What are neighbours in the operands' memory and in a stage of the gradient of the weight: columns, or channels of a
+// pixel.
+enum class WeightOperands : int32_t { kColumns, kPixels };
 
 // Of the gradient of the weight: `row_tiles` x 16 (output channel, tap) pairs times `column_tiles` x 8 input channels.
 struct MmaGradWeightInstance {
@@ -101,9 +101,6 @@ inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
     {"mma_f16_grad_weight_pixels_48x16", DataType::kFloat16, Precision::kHalf, 3, 2, WeightOperands::kPixels},
     {"mma_f16_grad_weight_pixels_48x24", DataType::kFloat16, Precision::kHalf, 3, 3, WeightOperands::kPixels},
     {"mma_f16_grad_weight_pixels_48x32", DataType::kFloat16, Precision::kHalf, 3, 4, WeightOperands::kPixels},
-    {"mma_f16_grad_weight_matrices_80x8", DataType::kFloat16, Precision::kHalf, 5, 1, WeightOperands::kMatrices},
-    {"mma_f16_grad_weight_matrices_64x16", DataType::kFloat16, Precision::kHalf, 4, 2, WeightOperands::kMatrices},
-    {"mma_f16_grad_weight_matrices_64x32", DataType::kFloat16, Precision::kHalf, 4, 4, WeightOperands::kMatrices},
     {"mma_bf16_grad_weight_32x8", DataType::kBFloat16, Precision::kHalf, 2, 1, WeightOperands::kColumns},
     {"mma_bf16_grad_weight_16x16", DataType::kBFloat16, Precision::kHalf, 1, 2, WeightOperands::kColumns},
     {"mma_bf16_grad_weight_16x32", DataType::kBFloat16, Precision::kHalf, 1, 4, WeightOperands::kColumns},
@@ -115,9 +112,6 @@ inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
     {"mma_bf16_grad_weight_pixels_48x16", DataType::kBFloat16, Precision::kHalf, 3, 2, WeightOperands::kPixels},
     {"mma_bf16_grad_weight_pixels_48x24", DataType::kBFloat16, Precision::kHalf, 3, 3, WeightOperands::kPixels},
     {"mma_bf16_grad_weight_pixels_48x32", DataType::kBFloat16, Precision::kHalf, 3, 4, WeightOperands::kPixels},
-    {"mma_bf16_grad_weight_matrices_80x8", DataType::kBFloat16, Precision::kHalf, 5, 1, WeightOperands::kMatrices},
-    {"mma_bf16_grad_weight_matrices_64x16", DataType::kBFloat16, Precision::kHalf, 4, 2, WeightOperands::kMatrices},
-    {"mma_bf16_grad_weight_matrices_64x32", DataType::kBFloat16, Precision::kHalf, 4, 4, WeightOperands::kMatrices},
 };
 inline constexpr int32_t kNumMmaInstances = count_of(kMmaInstances);
 inline constexpr int32_t kNumMmaRowsInstances = count_of(kMmaRowsInstances);

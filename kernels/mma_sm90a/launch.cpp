@@ -99,10 +99,10 @@ void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const
   MmaGradWeightLayout& layout = params.layout;
   check_layout(make_mma_grad_weight_layout(problem, tile, &layout), layout, plan);
   fill_strip_params(problem, layout, layout.pitches, layout.loaders, pointers, &params);
-  const bool channels_inner = instance.operands != WeightOperands::kColumns;
+  const bool channels_inner = instance.operands == WeightOperands::kPixels;
   params.taps_w = layout.block_kw;
   params.zero_borders = (channels_inner && !layout.gy_runs) || has_rows_of_vectors(problem, channels_inner, pointers.y);
-  params.by_step_columns = Divisor::of(mma_grad_weight_step(instance, layout) * problem.w.stride);
+  params.by_step_columns = Divisor::of(2 * layout.next_pixels * problem.w.stride);
   if (channels_inner) {
     params.x_copies = pixel_copies(pointers.x, problem.x_stride, params.group_ci, params.block_ci, problem.dtype);
     params.gy_copies = pixel_copies(pointers.y, problem.y_stride, params.group_co, params.block_co, problem.dtype);

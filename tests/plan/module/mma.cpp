@@ -182,14 +182,14 @@ static py::object mma_grad_weight_layout(const py::dict& problem, const py::dict
   CONVT_FIELD(x_runs), CONVT_FIELD(gy_runs), CONVT_FIELD(columns_apart), CONVT_FIELD(x_pixel), CONVT_FIELD(gy_column);
   CONVT_FIELD(gy_pixel), CONVT_FIELD(gy_tap_column);
 #undef CONVT_FIELD
-  const convt::WeightOperands operands = convt::kMmaGradWeightInstances[tile.instance].operands;
-  result["channels_inner"] = operands != convt::WeightOperands::kColumns;
+  const convt::MmaGradWeightInstance& instance = convt::kMmaGradWeightInstances[tile.instance];
+  result["channels_inner"] = instance.operands == convt::WeightOperands::kPixels;
   py::list rows, pixels;  // (channel, kh, kw, element of the stage)
   for (int32_t index = 0; index < layout.rows; ++index) {
     const convt::MmaGradWeightRow row = convt::mma_grad_weight_row(layout, index);
     rows.append(py::make_tuple(row.co, row.kh, row.kw, convt::mma_grad_weight_place(layout, row)));
   }
-  for (int32_t k = 0; k < layout.steps * convt::mma_grad_weight_pixels(operands); ++k) {
+  for (int32_t k = 0; k < layout.steps * convt::kMmaGradWeightPixels; ++k) {
     pixels.append(convt::mma_grad_weight_pixel(layout, k % 4) + k / 4 * layout.next_pixels);
   }
   result["rows"] = rows, result["pixels"] = pixels;
