@@ -167,17 +167,6 @@ def _mma_pairs(rng: Random, vector: int) -> Case:
     return any_case(rng, most_kernel=9, most_stride=6, c_in=c_in, c_out=_channels(rng, min(128, 2048 // c_in)))
 
 
-def _mma_vectors(rng: Random, vector: int) -> Case:
-    """Sizes along W are multiples of half a vector; in channels_last those of the channels are."""
-    lane = vector // 2
-    kernel = (rng.randint(1, 9), lane * rng.randint(1, 4))
-    stride = (rng.randint(1, 6), lane * rng.randint(1, 2))
-    padding = (rng.randint(0, kernel[0]), lane * rng.randint(0, kernel[1] // lane))
-    c_in = _channels(rng, 128)
-    c_out = _channels(rng, min(128, 2048 // c_in), rng.choice((1, 2 * vector)))
-    return _case(rng, k=kernel, s=stride, p=padding, c_in=c_in, c_out=c_out)
-
-
 def _correlate_patches(rng: Random, vector: int) -> Case:
     """Patches of 2 or 4 columns with rows of whole vectors; rows or images of the input are whole vectors too."""
     kernel_w = rng.choice((2, 4))
@@ -236,8 +225,7 @@ FAMILIES = (
     Family("nhwc_dx", "grad_input", r"nhwc_\w+", ALL, _nhwc),
     Family("mma", "forward", r"mma_[a-z0-9]+_\d+x\d+", HALF_AND_TF32, _mma, (False,), LAYOUTS),
     Family("mma_rows", "forward", r"mma_\w+_rows_\w+", HALF_AND_TF32, _mma, (False,)),
-    Family("mma_dx", "grad_input", r"mma_\w+?_grad_input_\d\w+", ALL, _mma_pairs),
-    Family("mma_vectors_dx", "grad_input", r"mma_\w+?_grad_input_vectors_\w+", ALL, _mma_vectors),
+    Family("mma_dx", "grad_input", r"mma_\w+_grad_input_\w+", ALL, _mma_pairs),
     Family(
         "correlate_dw", "grad_weight", r"correlate_[a-z0-9]+_(stride2_)?\dx\w+", HALF_AND_TF32, _correlate, (False,)
     ),
