@@ -21,7 +21,6 @@ MOST_ELEMENTS = 1_000_000  # of input, weight or result
 MOST_DRAWS = 400
 
 ALL = tuple(TENSOR_CORE_CLASSES)
-HALF = ("f16", "bf16")
 HALF_AND_TF32 = ("tf32", "f16", "bf16")
 
 # Layouts of an input. The dense ones come more often: kernels that read anything else are fewer.
@@ -168,17 +167,6 @@ def _mma_pairs(rng: Random, vector: int) -> Case:
     return any_case(rng, most_kernel=9, most_stride=6, c_in=c_in, c_out=_channels(rng, min(128, 2048 // c_in)))
 
 
-def _mma_vectors(rng: Random, vector: int) -> Case:
-    """Sizes along W are multiples of half a vector; in channels_last those of the channels are."""
-    lane = vector // 2
-    kernel = (rng.randint(1, 9), lane * rng.randint(1, 4))
-    stride = (rng.randint(1, 6), lane * rng.randint(1, 2))
-    padding = (rng.randint(0, kernel[0]), lane * rng.randint(0, kernel[1] // lane))
-    c_in = _channels(rng, 128)
-    c_out = _channels(rng, min(128, 2048 // c_in), rng.choice((1, 2 * vector)))
-    return _case(rng, k=kernel, s=stride, p=padding, c_in=c_in, c_out=c_out)
-
-
 def _correlate_patches(rng: Random, vector: int) -> Case:
     """Patches of 2 or 4 columns with rows of whole vectors; rows or images of the input are whole vectors too."""
     kernel_w = rng.choice((2, 4))
@@ -235,8 +223,7 @@ FAMILIES = (
     Family("nhwc_dx", "grad_input", r"nhwc_\w+", ALL, _nhwc),
     Family("mma", "forward", r"mma_[a-z0-9]+_\d+x\d+", HALF_AND_TF32, _mma, (False,), LAYOUTS),
     Family("mma_rows", "forward", r"mma_\w+_rows_\w+", HALF_AND_TF32, _mma, (False,)),
-    Family("mma_dx", "grad_input", r"mma_\w+?_grad_input_\d\w+", ALL, _mma_pairs),
-    Family("mma_vectors_dx", "grad_input", r"mma_\w+?_grad_input_vectors_\w+", ALL, _mma_vectors),
+    Family("mma_dx", "grad_input", r"mma_\w+_grad_input_\w+", ALL, _mma_pairs),
     Family(
         "correlate_dw", "grad_weight", r"correlate_[a-z0-9]+_(stride2_)?\dx\w+", HALF_AND_TF32, _correlate, (False,)
     ),
@@ -251,7 +238,6 @@ FAMILIES = (
     Family("correlate_pixels_dw", "grad_weight", r"correlate_\w+?_pixels_\w+", HALF_AND_TF32, _correlate_pixels),
     Family("mma_dw", "grad_weight", r"mma_\w+?_grad_weight_\d\w+", HALF_AND_TF32, _mma_weight, (False,)),
     Family("mma_pixels_dw", "grad_weight", r"mma_\w+?_grad_weight_pixels_\w+", HALF_AND_TF32, _mma_weight, (True,)),
-    Family("mma_matrices_dw", "grad_weight", r"mma_\w+_matrices_\w+", HALF, _mma_weight, (True,)),
     Family("scatter", "forward", r"scatter_[a-z0-9]+_\dx\d+", ALL, _scatter, (False,)),
     Family("scatter_pixels", "forward", r"scatter_\w+_pixels_\w+", ALL, _scatter, (True,)),
     Family(

@@ -61,7 +61,7 @@ SHORT = (
 )  # fmt: skip
 # Problems for some engines only: other engines have no tile for them, or run equivalent problems of the list.
 SHORT_FOR_SOME = {
-    ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a", "mma_sm90a"),
+    ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a",),
     ("patches_pairs_weight", "patches_quads_weight"): ("correlate_sm90a",),
     ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps"): (
         "nhwc_sm90a",

@@ -2,7 +2,7 @@
 //     gx[n, ci, ih, iw] = sum gy[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
 // A CTA walks tiles of positions. One to four warps bring stages of grad_output, a few channels each, in whole rows;
 // others multiply straight from there, positions the second operand, and store from their registers. The weights stay
-// in shared memory, or come with every stage. Called by launch/. Must not know: torch, how the plan was chosen.
+// in shared memory. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "element/vector.cuh"
@@ -27,7 +27,7 @@ __device__ __forceinline__ bool place_unit(const GradInputParams& params, const 
     const int2 position = s_positions[n * kMmaPositions + static_cast<int32_t>(threadIdx.x) % 32 / 4];
     const int32_t h = tile.h + (position.y >> 16), w = tile.w + (position.y & 0xffff);
     uint32_t outside = 0;
-    if (!params.zeroed && h < params.h.in && w < params.w.in) outside = s_outside[h] | s_outside[params.h.in + w];
+    if (h < params.h.in && w < params.w.in) outside = s_outside[h] | s_outside[params.h.in + w];
     any |= outside;
     operands->s_position[n] = position.x;
     operands->outside[n] = whole_steps ? outside : outside | kNoTap;
@@ -94,11 +94,12 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
 }
 
 // The store of a result whose channels are neighbours: a lane has neighbouring channels of a position.
-template <typename Traits, int kVector>
+template <typename Traits>
 __device__ __forceinline__ void store_unit_channels_last(const GradInputParams& params, const GradInputTile& tile,
                                                          int32_t group, const Accumulators<Traits>& r_acc,
                                                          const int2* s_positions, int32_t ci) {
   using Element = typename Traits::Element;
+  constexpr int kVector = channel_vector<Traits>();
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   ci += lane / 4 * kVector;
   auto* g_channel = static_cast<Element*>(params.result) + tile.image * params.result_stride[0] +
@@ -133,7 +134,7 @@ __device__ __forceinline__ void store_unit_channels_last(const GradInputParams& 
 
 #endif
 
-template <typename Traits, bool kVector>
+template <typename Traits>
 __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles, Traits::kPositionTiles,
                                                            Traits::kSplit),
                                   1) grad_input(const __grid_constant__ GradInputParams params) {
@@ -148,19 +149,14 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
   const int32_t group = static_cast<int32_t>(blockIdx.x) % params.groups;
   const int32_t first_tile = block * params.tiles_per_block + min(block, params.longer_blocks);
   const int32_t end_tile = first_tile + params.tiles_per_block + (block < params.longer_blocks ? 1 : 0);
-  // Where weights come with the stages, CTAs begin with different stages, so that they do not all ask for the same
-  // weights at once.
-  const int32_t first_chunk = kVector ? block % params.num_chunks : 0;
-  const auto next_chunk = [&](int32_t chunk) { return chunk + 1 == params.num_chunks ? 0 : chunk + 1; };
   if (threadIdx.x == 0) {
     pipeline::init_slots(s_barriers, 0, params.stages, 32 * params.loaders, params.warps);
     ptx::mbarrier_init(s_barriers + 16 * params.stages, 1);
     ptx::fence_mbarrier_init();
   }
-  // Where weights stay, bulk copies bring them to the last slot first, as they are in memory.
-  const bool raw_weights = !kVector && params.raw_weights;
+  // Bulk copies may bring the weights to the last slot first, as they are in memory.
+  const bool raw_weights = params.raw_weights;
   const uint32_t s_last = (params.stages - 1) * params.stage_bytes, raw_full = s_barriers + 16 * params.stages;
-  if (kVector && params.zeroed && !params.interleaved) zero_stages(params, s_begin);
   __syncthreads();  // the barriers are there
   pipeline::Ring ring(s_barriers, params.stages);
   if (warp >= params.warps) {
@@ -168,21 +164,15 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
 #pragma unroll 1
     for (int32_t index = first_tile; index < end_tile; ++index) {
       const GradInputTile tile = grad_input_tile(params, index);
-      int32_t chunk = first_chunk;
 #pragma unroll 1
-      for (int32_t stage = 0; stage < params.num_chunks; ++stage, chunk = next_chunk(chunk)) {
+      for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
         ring.wait_empty();
         if (!last_is_free && ring.slot() == params.stages - 1) {
           ptx::named_barrier(3, params.threads);
           last_is_free = true;
         }
         const uint32_t s_stage = s_begin + ring.slot() * params.stage_bytes;
-        const GradInputChunk first = grad_input_chunk(params, chunk);
-        uint32_t bytes = load_stage<Element>(params, tile, group, first, s_stage, ring.full());
-        if constexpr (kVector) {
-          bytes += load_stage_weights<Element>(params, group, first, s_stage + params.weight_begin, ring.full());
-          if (params.interleaved) zero_outside<Element>(params, tile, group, first, s_stage);
-        }
+        const uint32_t bytes = load_stage<Element>(params, tile, group, chunk, s_stage, ring.full());
         ptx::mbarrier_expect(ring.full(), bytes);  // every lane for itself: it may have stored elements
         ring.advance();
       }
@@ -193,25 +183,21 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
   const auto* g_weight = static_cast<const Element*>(params.weight) + group * params.weight_group_stride;
   if (raw_weights && lane == 0) load_raw_weights(params, g_weight, s_begin + s_last, raw_full);
   __syncwarp();
-  make_tables<Traits, kVector>(params, s_bytes);
+  make_tables<Traits>(params, s_bytes);
   ptx::named_barrier(1, 32 * params.warps);  // the tables are complete
-  if constexpr (!kVector) {
-    if (raw_weights) ptx::mbarrier_wait(raw_full, 0);
-    make_fragments<Traits>(params, raw_weights ? reinterpret_cast<const Element*>(s_bytes + s_last) : g_weight,
-                           raw_weights ? params.raw_pitch : params.weight_stride[0],
-                           reinterpret_cast<const int32_t*>(s_bytes + params.place_begin),
-                           s_bytes + params.weight_begin);
-    if (raw_weights) ptx::named_arrive(3, params.threads);  // the last slot is free
-    ptx::named_barrier(1, 32 * params.warps);  // the weights are complete
-  }
+  if (raw_weights) ptx::mbarrier_wait(raw_full, 0);
+  make_fragments<Traits>(params, raw_weights ? reinterpret_cast<const Element*>(s_bytes + s_last) : g_weight,
+                         raw_weights ? params.raw_pitch : params.weight_stride[0],
+                         reinterpret_cast<const int32_t*>(s_bytes + params.place_begin), s_bytes + params.weight_begin);
+  if (raw_weights) ptx::named_arrive(3, params.threads);  // the last slot is free
+  ptx::named_barrier(1, 32 * params.warps);  // the weights are complete
 
   const auto* s_positions = reinterpret_cast<const int2*>(s_bytes + params.position_begin);
   const auto* s_outside = reinterpret_cast<const uint32_t*>(s_bytes + params.outside_begin);
   GradInputOperands<Traits> operands;
   operands.s_offsets = s_begin + params.offset_begin + lane % 4 * kElements * 4;
   operands.masks = params.mask_begin - params.offset_begin;
-  operands.weight_step = kVector ? 32 : params.row_tiles * 512;
-  operands.weight_rows = 8 * params.weight_pitch * static_cast<uint32_t>(sizeof(Element));
+  operands.weight_step = params.row_tiles * 512;
   const int32_t units = params.channel_units * params.position_units;
   const int32_t unit_warps = params.warps / params.splits, split = warp / unit_warps;
   const int32_t first_step = split * params.steps / params.splits;
@@ -222,14 +208,11 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
     const GradInputTile tile = grad_input_tile(params, index);
     Accumulators<Traits> r_acc;
     bool masked = false;
-    int32_t chunk = first_chunk;
 #pragma unroll 1
-    for (int32_t stage = 0; stage < params.num_chunks; ++stage, chunk = next_chunk(chunk)) {
+    for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
       ring.wait_full();
-      const uint32_t slot = ring.slot() * params.stage_bytes;
       operands.s_stage =
-          s_begin + slot +
-          stage_shift(params, stage_source<Element>(params, tile, group, grad_input_chunk(params, chunk)));
+          s_begin + ring.slot() * params.stage_bytes + address_shift(stage_source<Element>(params, tile, group, chunk));
       // With several chunks, or with splits of K, a warp has one unit at most.
 #pragma unroll 1
       for (int32_t unit = warp - split * unit_warps;; unit += unit_warps) {
@@ -237,25 +220,22 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
         const int32_t channel_unit = unit / params.position_units;
         const int2* s_unit = s_positions + (unit - channel_unit * params.position_units) * Traits::kUnitPositions;
         if (exists) {
-          if (stage == 0) {
+          if (chunk == 0) {
             masked = place_unit<Traits>(params, tile, s_unit, s_outside, &operands);
             element::clear(r_acc);
           }
-          operands.s_weight =
-              s_begin + params.weight_begin +
-              (kVector
-                   ? slot + 2 * channel_unit * Traits::kColumnTiles * operands.weight_rows +
-                         lane / 4 * operands.weight_rows / 8 + lane % 4 * 8
-                   : (chunk * params.steps * params.row_tiles + channel_unit * Traits::kColumnTiles) * 512 + lane * 16);
+          operands.s_weight = s_begin + params.weight_begin +
+                              (chunk * params.steps * params.row_tiles + channel_unit * Traits::kColumnTiles) * 512 +
+                              lane * 16;
           const int32_t begin_masked = masked ? first_step : max(first_step, end_whole);
-          multiply_steps<Traits, kVector, false>(r_acc, operands, first_step, begin_masked);
-          multiply_steps<Traits, kVector, true>(r_acc, operands, begin_masked, end_step);
+          multiply_steps<Traits, false>(r_acc, operands, first_step, begin_masked);
+          multiply_steps<Traits, true>(r_acc, operands, begin_masked, end_step);
         }
         if (last) {
           __syncwarp();
           if (lane == 0) ptx::mbarrier_arrive(ring.empty());
         }
-        if (stage == params.num_chunks - 1) {
+        if (chunk == params.num_chunks - 1) {
           if (params.splits > 1) {
             constexpr uint32_t kUnitBytes = Traits::kColumnTiles * Traits::kPositionTiles * 512;
             const uint32_t s_accumulators = s_begin + params.accumulators_begin + unit * kUnitBytes + lane * 16;
@@ -271,8 +251,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
           if (exists && split == 0) {
             const int32_t ci = channel_unit * Traits::kUnitColumns;
             if (params.result_channels_last) {
-              store_unit_channels_last<Traits, kVector ? 1 : channel_vector<Traits>()>(params, tile, group, r_acc,
-                                                                                       s_unit, ci);
+              store_unit_channels_last<Traits>(params, tile, group, r_acc, s_unit, ci);
             } else if (!params.wide) {
               store_unit<Traits, 1>(params, tile, group, r_acc, s_unit, ci);
             } else if (Traits::kPlaneChannels == 4 || params.run == 16) {

@@ -15,24 +15,14 @@ int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
   return static_cast<int32_t>(least + ((residue - least) & (modulus - 1)));
 }
 
-// Vectors in channels_last: a row of taps is one run of grad_output, and of the weights, on whole vectors.
-bool has_whole_pixels(const ConvTProblem& problem, const MmaGradInputTile& plan) {
-  const auto vector = static_cast<int64_t>(16 / element_bytes(problem.dtype));
-  const int64_t co = plan.chunk_co, row = problem.w.kernel * co;
-  return problem.groups == 1 && problem.c_out == co && problem.y_stride[3] == co && problem.w_stride[1] == 1 &&
-         problem.w_stride[3] == co && problem.w_stride[2] == row && problem.w_stride[0] % vector == 0 &&
-         row % vector == 0;
-}
-
 // Rows and channels of a stage. False where they are far beyond what fits.
-bool lay_out_stage(const MmaGradInputTile& plan, bool vectors, const int64_t (&stride)[4], int32_t element,
+bool lay_out_stage(const MmaGradInputTile& plan, const int64_t (&stride)[4], int32_t element,
                    MmaGradInputLayout* layout) {
   const Axis &h = layout->h, &w = layout->w;
   const int32_t vector = 16 / element;
-  const int32_t kernel_h = plan.chunk_kh, dilation_h = layout->row_chunks * h.dilation;  // of a stage
-  const int32_t step = greatest_common_divisor(h.stride, dilation_h);
-  const int64_t window = (int64_t{plan.tile_h - 1} * h.stride + int64_t{kernel_h - 1} * dilation_h) / step + 1;
-  const int64_t apart = int64_t{plan.tile_h} * kernel_h;
+  const int32_t step = greatest_common_divisor(h.stride, h.dilation);
+  const int64_t window = (int64_t{plan.tile_h - 1} * h.stride + int64_t{h.kernel - 1} * h.dilation) / step + 1;
+  const int64_t apart = int64_t{plan.tile_h} * h.kernel;
   const int64_t columns = int64_t{plan.tile_w - 1} * w.stride + int64_t{w.kernel - 1} * w.dilation + 1;
   constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;
   layout->column_pitch = layout->interleaved ? static_cast<int32_t>(std::min(stride[3], kMostColumns)) : 1;
@@ -43,24 +33,20 @@ bool lay_out_stage(const MmaGradInputTile& plan, bool vectors, const int64_t (&s
   if (std::min(window, apart) > kMostSlots || row > kMostColumns) return false;
   layout->apart = apart < window;
   layout->slots = static_cast<int32_t>(layout->apart ? apart : window);
-  layout->slot_q = layout->apart ? kernel_h : h.stride / step;
-  layout->slot_k = layout->apart ? 1 : dilation_h / step;
+  layout->slot_q = layout->apart ? h.kernel : h.stride / step;
+  layout->slot_k = layout->apart ? 1 : h.dilation / step;
   layout->row_step = step;
   layout->columns = static_cast<int32_t>(columns);
-  // No copy of whole vectors brings more than rows of the image.
-  const bool one_tile = layout->num_tiles == layout->num_blocks / layout->groups;
-  layout->zeroed = vectors && (layout->interleaved || (one_tile && stride[1] % vector == 0)) &&
-                   stride[0] % vector == 0 && stride[2] % vector == 0 && image_row % vector == 0;
-  layout->joined = !layout->zeroed && !layout->apart && step == 1 && layout->tiles_w == 1 && stride[2] == image_row;
+  layout->joined = !layout->apart && step == 1 && layout->tiles_w == 1 && stride[2] == image_row;
   // A row may begin and end within a vector. Behind it, or behind a channel, are vectors against bank conflicts.
   const int32_t padding = plan.padding * vector;
   const int64_t least = row + 2 * (vector - 1) + (layout->interleaved ? padding : 0);
   constexpr int64_t kMostElements = 1 << 20;
   const int64_t row_rest = stride[2] % vector;  // all that pitches must be congruent to
   if (layout->apart) {
-    layout->slot_pitch = congruent_from(least, dilation_h * row_rest, vector);
+    layout->slot_pitch = congruent_from(least, h.dilation * row_rest, vector);
     layout->tap_pitch = layout->slot_pitch;
-    layout->position_pitch = congruent_from(int64_t{kernel_h} * layout->slot_pitch, h.stride * row_rest, vector);
+    layout->position_pitch = congruent_from(int64_t{h.kernel} * layout->slot_pitch, h.stride * row_rest, vector);
   } else {
     const int64_t slot_pitch = layout->joined ? image_row : congruent_from(least, step * row_rest, vector);
     // Of a single row of positions, or taps, the next one may be anywhere.
@@ -143,52 +129,21 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->threads = 32 * (plan.warps + layout->loaders);
 
   layout->chunk_co = plan.chunk_co;
-  layout->chunk_kh = plan.chunk_kh;
-  layout->row_chunks = h.kernel / plan.chunk_kh;
-  layout->num_chunks = layout->group_co / plan.chunk_co * layout->row_chunks;
+  layout->num_chunks = layout->group_co / plan.chunk_co;
   layout->stages = plan.stages;
-  if (layout->group_co % plan.chunk_co != 0 || h.kernel % plan.chunk_kh != 0) return false;
-  // A stage of some rows of taps has all channels: grad_input_chunk().
-  if (layout->row_chunks > 1 && (!instance.vectors || plan.chunk_co != layout->group_co)) return false;
-  layout->repeat_kh = h.stride / greatest_common_divisor(h.stride, h.dilation);
-  layout->by_repeats =
-      Reciprocal::of(layout->row_chunks % layout->repeat_kh == 0 ? layout->row_chunks / layout->repeat_kh : 1);
+  if (layout->group_co % plan.chunk_co != 0) return false;
   // Accumulators of several stages, or of splits of K, stay in the registers of their warp.
   const int64_t units = int64_t{layout->channel_units} * layout->position_units;
   if ((layout->num_chunks > 1 || plan.splits > 1) && units > plan.warps / plan.splits) return false;
-  layout->depth = plan.chunk_co * plan.chunk_kh * w.kernel;
+  layout->depth = plan.chunk_co * h.kernel * w.kernel;
   layout->steps = ceil_div(layout->depth, step_elements);
   // A mask's highest bit is either a tap's or that of what is beyond K.
   if (h.kernel == kMaxMmaGradientTaps && layout->depth % step_elements != 0) return false;
   layout->order = plan.order;
   if (plan.order > 0 && plan.chunk_co % plan.order != 0) return false;
-  if (instance.vectors) {
-    if (layout->interleaved != layout->result_channels_last) return false;
-    if (layout->interleaved && !has_whole_pixels(problem, plan)) return false;
-    // A lane's elements are neighbouring taps, or channels of them, and on 8 bytes wherever the source is.
-    const int64_t pitch = problem.y_stride[3], channel = layout->interleaved ? 0 : problem.y_stride[1];
-    const int64_t places[] = {w.kernel * pitch,    w.stride * pitch, w.padding * pitch,
-                              problem.y_stride[0], channel,          problem.y_stride[2]};
-    for (const int64_t place : places) {
-      if (place % lane_elements != 0) return false;
-    }
-    // Weights are as long as whole vectors: what is between steps would be multiplied.
-    const int32_t order = layout->interleaved ? 1 : 0;
-    if (w.dilation != 1 || plan.order != order || layout->depth % step_elements != 0) return false;
-    // Eight bytes of four channels meet all banks.
-    layout->weight_pitch = congruent_from(layout->depth, 32 / element, 64 / element);
-    layout->weight_runs = layout->row_chunks > 1 ? plan.chunk_kh : 1;
-    layout->weight_run_bytes = layout->depth / layout->weight_runs * element;
-    // So do those of four positions, neighbours or every second one.
-    const int64_t words = w.stride * pitch * element / 4;
-    layout->alternate = layout->interleaved && words % 8 == 4 && plan.tile_w % (2 * kMmaPositions) == 0;
-  }
-  if (!lay_out_stage(plan, instance.vectors, problem.y_stride, element, layout)) return false;
-  if (instance.vectors && layout->interleaved && !layout->zeroed) return false;
+  if (!lay_out_stage(plan, problem.y_stride, element, layout)) return false;
 
-  const int64_t stage_weights = int64_t{layout->row_tiles} * kMmaColumns * layout->weight_pitch * element;
-  const int64_t weights = instance.vectors ? stage_weights * plan.stages
-                                           : int64_t{layout->num_chunks} * layout->steps * layout->row_tiles * 512;
+  const int64_t weights = int64_t{layout->num_chunks} * layout->steps * layout->row_tiles * 512;
   const int64_t table = int64_t{layout->steps} * 4 * lane_elements * 4;
   const int64_t positions = int64_t{layout->position_units} * instance.position_tiles * kMmaPositions * 8;
   const int64_t accumulators = (plan.splits - 1) * units * instance.row_tiles * instance.position_tiles * 512;
@@ -196,20 +151,13 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   if (weight_reach(problem) > INT32_MAX || int64_t{h.in} + w.in > kMostPositions) return false;
   if (int64_t{layout->stage_bytes} * plan.stages + weights + 3 * table + positions + accumulators > kMostBytes)
     return false;
-  if (instance.vectors) {
-    layout->weight_begin = layout->stage_bytes;
-    layout->stage_bytes += static_cast<int32_t>(stage_weights);
-    layout->offset_begin = plan.stages * layout->stage_bytes;
-  } else {
-    layout->weight_begin = plan.stages * layout->stage_bytes;
-    layout->offset_begin = layout->weight_begin + static_cast<int32_t>(weights);
-  }
+  layout->weight_begin = plan.stages * layout->stage_bytes;
+  layout->offset_begin = layout->weight_begin + static_cast<int32_t>(weights);
   // Where all weights of a channel of the result follow each other, and all channels do.
   const int64_t row = int64_t{layout->num_chunks} * layout->depth;
   const int64_t last = (group_co - 1) * problem.w_stride[1] + (h.kernel - 1) * problem.w_stride[2] +
                        (w.kernel - 1) * problem.w_stride[3];
-  if (!instance.vectors && plan.stages > 1 && problem.w_stride[0] == row && last == row - 1 &&
-      group_ci * row * element % 16 == 0) {
+  if (plan.stages > 1 && problem.w_stride[0] == row && last == row - 1 && group_ci * row * element % 16 == 0) {
     // A copy a channel, whose elements then meet all banks, or one.
     const bool whole = row * element % 16 == 0;
     layout->raw_pitch = whole ? congruent_from(row, 16 / element, 128 / element) : static_cast<int32_t>(row);
@@ -224,12 +172,12 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->barrier_begin = layout->accumulators_begin + static_cast<int32_t>(accumulators);
   layout->shared_bytes = layout->barrier_begin + 16 * (plan.stages + 1);
 
-  if (layout->result_channels_last && !instance.vectors) {
+  if (layout->result_channels_last) {
     // A lane's rows, 16 bytes of them or all.
     const int32_t rows = std::min(2 * instance.row_tiles, 16 / element);
     layout->wide = group_ci % rows == 0 && problem.x_stride[0] % rows == 0 && problem.x_stride[2] % rows == 0 &&
                    problem.x_stride[3] % rows == 0;
-  } else if (!layout->result_channels_last) {
+  } else {
     const auto divides = [&](int32_t count) {
       return w.in % count == 0 && problem.x_stride[0] % count == 0 && problem.x_stride[1] % count == 0 &&
              problem.x_stride[2] % count == 0;
@@ -242,10 +190,10 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
   layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
   layout->by_copies = Reciprocal::of(layout->joined ? 1 : layout->slots);
-  layout->by_chunk_kh = Reciprocal::of(plan.chunk_kh);
+  layout->by_kernel_h = Reciprocal::of(h.kernel);
   layout->by_row_tiles = Reciprocal::of(layout->row_tiles);
   layout->by_steps = Reciprocal::of(layout->steps);
-  layout->by_taps = Reciprocal::of(plan.chunk_kh * w.kernel);
+  layout->by_taps = Reciprocal::of(h.kernel * w.kernel);
   layout->by_kernel_w = Reciprocal::of(w.kernel);
   layout->by_chunk_co = Reciprocal::of(plan.chunk_co);
   layout->by_order_run = Reciprocal::of(plan.order > 0 ? plan.chunk_co / plan.order : 1);

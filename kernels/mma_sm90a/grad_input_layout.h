@@ -9,9 +9,8 @@
 // into slot q * slot_q + k * slot_k. In channels_last a row is copied with all of its channels, between which columns
 // then are `column_pitch` apart.
 //
-// K is the (channel, tap) pairs of a stage, in the order that meets fewest bank conflicts. A stage has some channels
-// with all of their taps, or, where vectors are read in channels_last, some rows of taps of all channels: every
-// `row_chunks`-th, of which as many as can be read the same rows.
+// K is the (channel, tap) pairs of a stage, in the order that meets fewest bank conflicts: some channels with all of
+// their taps.
 #pragma once
 
 #include "mma_sm90a/layout.h"
@@ -27,7 +26,6 @@ struct MmaGradInputTile {
   int32_t tile_h;  // positions: elements of the result;
   int32_t tile_w;
   int32_t chunk_co;  // channels of grad_output in a stage
-  int32_t chunk_kh;  // and rows of taps: all but where vectors are read in channels_last
   int32_t stages;  // pipeline depth
   int32_t blocks_per_group;
   int32_t order;  // of K in a stage: grad_input_tap()
@@ -41,7 +39,6 @@ struct MmaGradInputTile {
     field("tile_h", tile_h);
     field("tile_w", tile_w);
     field("chunk_co", chunk_co);
-    field("chunk_kh", chunk_kh);
     field("stages", stages);
     field("blocks_per_group", blocks_per_group);
     field("order", order);
@@ -80,15 +77,11 @@ struct MmaGradInputLayout {
   int32_t loaders;  // warps that load
   int32_t threads;
 
-  // A stage: [chunk_co][slots][columns], or [slots][columns][chunk_co], distances in elements. Vectors: and behind it
-  // [group_ci][chunk_co][taps] of the weights, or [group_ci][taps][chunk_co], as they are in memory.
-  int32_t chunk_co, chunk_kh;
-  int32_t row_chunks;  // stages of all rows of taps
-  int32_t repeat_kh;  // rows of taps from one to the next that reads the same rows of grad_output
+  // A stage: [chunk_co][slots][columns], or [slots][columns][chunk_co], distances in elements.
+  int32_t chunk_co;
   int32_t num_chunks, stages, slots, slot_q, slot_k;
   bool apart;
   bool joined;  // the window's rows follow each other in memory, and in the stage
-  bool zeroed;  // stages are zero where a tile has nothing: no position needs a mask
   int32_t row_step;  // of a window: rows from a slot to the next
   int32_t columns;  // of a row
   bool interleaved;  // the channels of a column follow each other: a row is copied with all of them
@@ -97,10 +90,7 @@ struct MmaGradInputLayout {
   int32_t position_pitch;  // from a row of positions to the next
   int32_t tap_pitch;  // from a row of taps to the next
   int32_t channel_pitch;
-  int32_t weight_pitch;  // elements, from a channel of the result to the next
-  int32_t weight_runs;  // of a channel of the result: as many copies of a stage's weights
-  int32_t weight_run_bytes;
-  bool raw_weights;  // weights that stay come to the last slot by bulk copies, where fragments are made of them
+  bool raw_weights;  // weights come to the last slot by bulk copies, where fragments are made of them
   int32_t raw_pitch;  // elements, from a channel to the next in the slot
   int32_t raw_bytes;  // of a channel
   int32_t stage_bytes, order;
@@ -108,38 +98,24 @@ struct MmaGradInputLayout {
   int32_t steps;  // of K, of a stage; the last may lack some
 
   // Shared memory, bytes from its beginning: stages, weights, tables, accumulators of splits, barriers.
-  int32_t weight_begin;  // or from a slot's beginning
-  int32_t offset_begin, mask_begin, place_begin, position_begin, outside_begin, accumulators_begin;
+  int32_t weight_begin, offset_begin, mask_begin, place_begin, position_begin, outside_begin, accumulators_begin;
   int32_t barrier_begin;  // of the slots, and of raw weights
 
   bool result_channels_last;  // the channels of a position follow each other, and a lane's rows are neighbours
   int32_t
       run;  // positions of a row that are numbered one after the other, whole sectors of the result; 0: all of the tile
   bool wide;  // a lane writes its neighbours at once, four in a run of sixteen, otherwise two; or its channels
-  bool alternate;  // a position tile has every second of sixteen columns
-  Reciprocal by_tiles_w, by_tiles_h, by_copies, by_chunk_kh, by_repeats, by_row_tiles, by_steps;
+  Reciprocal by_tiles_w, by_tiles_h, by_copies, by_kernel_h, by_row_tiles, by_steps;
   Reciprocal by_taps, by_kernel_w, by_chunk_co, by_order_run, by_tile_h, by_tile_w;  // of the tables
 
   int32_t shared_bytes;
   int64_t num_blocks;
 };
 
-// The first channel and row of taps of a stage.
-struct GradInputChunk {
-  int32_t co, k_h;
-};
-
-// An element of K of a stage: of its channels and rows of taps.
+// An element of K: its channel, counted from the stage's first, and its tap.
 struct GradInputTap {
   int32_t co, k_h, k_w;
 };
-
-// Rows of taps that read the same rows follow each other.
-CONVT_HOST_DEVICE inline GradInputChunk grad_input_chunk(const MmaGradInputLayout& layout, int32_t index) {
-  if (layout.row_chunks == 1) return GradInputChunk{index * layout.chunk_co, 0};
-  const int32_t first = quotient(index, layout.by_repeats);
-  return GradInputChunk{0, first + (index - first * layout.by_repeats.divisor) * layout.repeat_kh};
-}
 
 // Orders of K: 0: the taps of a channel are neighbours; n: channels of a tap are, every (channels / n)-th.
 CONVT_HOST_DEVICE inline GradInputTap grad_input_tap(const MmaGradInputLayout& layout, int32_t index) {
@@ -173,10 +149,6 @@ CONVT_HOST_DEVICE inline int32_t grad_input_position_place(const MmaGradInputLay
 CONVT_HOST_DEVICE inline void grad_input_position(const MmaGradInputLayout& layout, int32_t index, int32_t* row,
                                                   int32_t* column) {
   if (layout.run == 0) {
-    if (layout.alternate) {
-      const int32_t place = index % (2 * kMmaPositions);
-      index += place % kMmaPositions * 2 + place / kMmaPositions - place;
-    }
     *row = quotient(index, layout.by_tile_w);
     *column = index - *row * layout.tile_w;
     return;
@@ -209,8 +181,6 @@ struct GradInputParams : MmaGradInputLayout {
   const void* source_end;  // behind its last element
   const void* weight;  // any strides
   void* result;  // [batch, groups * group_ci, h.in, w.in], columns or channels are neighbours
-  // Vectors: whether bulk copies can bring the operand so that lanes read its vectors; otherwise elements are copied.
-  bool bulk_source, bulk_weights;
 };
 
 }  // namespace convt::mma_sm90a

@@ -23,28 +23,24 @@ __device__ constexpr int32_t channel_vector() {
   return Traits::kVector < 2 * Traits::kColumnTiles ? Traits::kVector : 2 * Traits::kColumnTiles;
 }
 
-// The row of grad_output that a stage's first tap of a tile's first position reads.
-__device__ __forceinline__ int32_t first_row(const GradInputParams& params, const GradInputTile& tile,
-                                             const GradInputChunk& chunk) {
-  return tile.h * params.h.stride - params.h.padding + chunk.k_h * params.h.dilation;
+// The row of grad_output that the first tap of a tile's first position reads.
+__device__ __forceinline__ int32_t first_row(const GradInputParams& params, const GradInputTile& tile) {
+  return tile.h * params.h.stride - params.h.padding;
 }
 
-// Where a stage's first tap of a tile's first position lies in its first channel, as if it existed.
+// Where the first tap of a tile's first position lies in a stage's first channel, as if it existed.
 template <typename Element>
 __device__ __forceinline__ const Element* stage_source(const GradInputParams& params, const GradInputTile& tile,
-                                                       int32_t group, const GradInputChunk& chunk) {
+                                                       int32_t group, int32_t chunk) {
   return static_cast<const Element*>(params.source) + tile.image * params.source_stride[0] +
-         (group * params.group_co + chunk.co) * params.source_stride[1] +
-         int64_t{first_row(params, tile, chunk)} * params.source_stride[2] +
+         (group * params.group_co + chunk * params.chunk_co) * params.source_stride[1] +
+         int64_t{first_row(params, tile)} * params.source_stride[2] +
          int64_t{tile.w * params.w.stride - params.w.padding} * params.column_pitch;
 }
 
 // Bytes from a vector's boundary: memory's, which a stage keeps.
 __device__ __forceinline__ uint32_t address_shift(const void* g_source) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(g_source)) & 15;
-}
-__device__ __forceinline__ uint32_t stage_shift(const GradInputParams& params, const void* g_source) {
-  return params.bulk_source ? address_shift(g_source) : 0;
 }
 
 __device__ __forceinline__ void copy_element(uint32_t s_to, const float* g_from) {
@@ -68,10 +64,6 @@ template <typename Element>
 __device__ __forceinline__ uint32_t copy_row(const GradInputParams& params, const Element* g_begin, uint32_t s_begin,
                                              int32_t elements, uint32_t barrier) {
   constexpr uint32_t kBytes = sizeof(Element);
-  if (!params.bulk_source) {
-    copy_elements(s_begin, g_begin, elements);
-    return 0;
-  }
   const uint32_t head = address_shift(g_begin);
   const auto* g_vector = reinterpret_cast<const unsigned char*>(g_begin) - head;
   const uint32_t s_vector = s_begin - head;
@@ -100,20 +92,20 @@ __device__ __forceinline__ int32_t row_of_slot(const GradInputParams& params, in
     return slot * params.row_step;
   }
   int32_t k;
-  const int32_t q = divide(slot, params.by_chunk_kh, &k);
+  const int32_t q = divide(slot, params.by_kernel_h, &k);
   *place = q * params.position_pitch + k * params.tap_pitch;
-  return q * params.h.stride + k * params.row_chunks * params.h.dilation;
+  return q * params.h.stride + k * params.h.dilation;
 }
 
 // The loading warps: the rows of a stage's channels that exist, a lane a row, or a window of rows that follow each
 // other in memory. Returns the bytes that this lane's copies will bring.
 template <typename Element>
 __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, const GradInputTile& tile, int32_t group,
-                                               const GradInputChunk& chunk, uint32_t s_stage, uint32_t barrier) {
+                                               int32_t chunk, uint32_t s_stage, uint32_t barrier) {
   constexpr int32_t kBytes = sizeof(Element);
   const Element* g_source = stage_source<Element>(params, tile, group, chunk);
-  const uint32_t s_source = s_stage + stage_shift(params, g_source);
-  const int32_t row_0 = first_row(params, tile, chunk);
+  const uint32_t s_source = s_stage + address_shift(g_source);
+  const int32_t row_0 = first_row(params, tile);
   const int32_t column_0 = tile.w * params.w.stride - params.w.padding;
   const int32_t begin = max(0, -column_0), end = min(params.columns, params.w.out - column_0);
   if (begin >= end) return 0;
@@ -141,85 +133,12 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
   return total;
 }
 
-// The loading warps: the weights of the stage's channels, each lane those of one channel of the result. Returns the
-// bytes that this lane's copies will bring.
-template <typename Element>
-__device__ __forceinline__ uint32_t load_stage_weights(const GradInputParams& params, int32_t group,
-                                                       const GradInputChunk& chunk, uint32_t s_weights,
-                                                       uint32_t barrier) {
-  const auto* g_weight = static_cast<const Element*>(params.weight) + group * params.weight_group_stride +
-                         chunk.co * params.weight_stride[1] + chunk.k_h * params.weight_stride[2];
-  const uint32_t pitch = params.weight_pitch * static_cast<uint32_t>(sizeof(Element));
-  const int32_t runs = params.weight_runs, bytes = params.weight_run_bytes;
-  uint32_t total = 0;
-#pragma unroll 1
-  for (int32_t ci = loading_thread(params); ci < params.group_ci; ci += 32 * params.loaders) {
-    const Element* g_channel = g_weight + ci * params.weight_stride[0];
-    if (params.bulk_weights) {
-#pragma unroll 1
-      for (int32_t run = 0; run < runs; ++run) {
-        ptx::bulk_copy(s_weights + ci * pitch + run * bytes,
-                       g_channel + run * params.row_chunks * params.weight_stride[2], bytes, barrier);
-        total += bytes;
-      }
-      continue;
-    }
-#pragma unroll 1
-    for (int32_t i = 0; i < params.depth; ++i) {
-      const GradInputTap tap = grad_input_tap(params, i);
-      copy_element(s_weights + ci * pitch + i * static_cast<uint32_t>(sizeof(Element)),
-                   g_channel + tap.co * params.weight_stride[1] + tap.k_h * params.weight_stride[2] +
-                       tap.k_w * params.weight_stride[3]);
-    }
-  }
-  return total;
-}
-
-// Vectors: all threads make the stages zero before the first copy of a CTA's only tile, so that no position of it needs
-// a mask.
-__device__ __forceinline__ void zero_stages(const GradInputParams& params, uint32_t s_begin) {
-  const uint32_t zeros[4] = {};
-#pragma unroll 1
-  for (int32_t slot = 0; slot < params.stages; ++slot) {
-#pragma unroll 1
-    for (int32_t i = static_cast<int32_t>(threadIdx.x) * 16; i < params.weight_begin; i += params.threads * 16) {
-      ptx::store_shared(s_begin + slot * params.stage_bytes + i, zeros);
-    }
-  }
-  ptx::fence_proxy_async();
-}
-
-// Vectors in channels_last: with every stage the loading warps make zero what lies outside of the image, which is not
-// the same for all tiles of a CTA and for all rows of taps.
-template <typename Element>
-__device__ __forceinline__ void zero_outside(const GradInputParams& params, const GradInputTile& tile, int32_t group,
-                                             const GradInputChunk& chunk, uint32_t s_stage) {
-  const int32_t pixel_bytes = params.column_pitch * static_cast<int32_t>(sizeof(Element));
-  const uint32_t s_source = s_stage + stage_shift(params, stage_source<Element>(params, tile, group, chunk));
-  const int32_t row_0 = first_row(params, tile, chunk), column_0 = tile.w * params.w.stride - params.w.padding;
-  const int32_t begin = max(0, -column_0), end = min(params.columns, params.w.out - column_0);
-  const int32_t first = 8 * loading_thread(params), next = 8 * 32 * params.loaders, all = params.columns * pixel_bytes;
-  const uint32_t zeros[2] = {};
-#pragma unroll 1
-  for (int32_t slot = 0; slot < params.slots; ++slot) {
-    int32_t place;
-    const int32_t row = row_0 + row_of_slot(params, slot, &place);
-    const bool exists = row >= 0 && row < params.h.out && begin < end;
-    const uint32_t s_row = s_source + place * static_cast<int32_t>(sizeof(Element));
-#pragma unroll 1
-    for (int32_t i = first; i < (exists ? begin * pixel_bytes : all); i += next) ptx::store_shared(s_row + i, zeros);
-#pragma unroll 1
-    for (int32_t i = first + end * pixel_bytes; exists && i < all; i += next) ptx::store_shared(s_row + i, zeros);
-  }
-  ptx::fence_proxy_async();
-}
-
 // The bit of a mask that says: this element is beyond K. Positions have it only where K is not whole steps.
 inline constexpr uint32_t kNoTap = 1u << 31;
 
 // The warps that multiply make tables: for each element of K of a stage its place there, the tap that it is and the
 // place of its weights; for each position its place; for each row and column of an image the taps that lie outside.
-template <typename Traits, bool kVector>
+template <typename Traits>
 __device__ __forceinline__ void make_tables(const GradInputParams& params, unsigned char* s_bytes) {
   constexpr int kElements = Traits::kPlaneChannels;
   constexpr auto kBytes = static_cast<int32_t>(sizeof(typename Traits::Element));
@@ -232,9 +151,9 @@ __device__ __forceinline__ void make_tables(const GradInputParams& params, unsig
   const int32_t threads = 32 * params.warps;
 #pragma unroll 1
   for (int32_t index = thread; index < params.steps * 4 * kElements; index += threads) {
-    // [step][element of a lane][lane], stored [step][lane][element]; where a lane reads a vector, those are neighbours.
+    // [step][element of a lane][lane], stored [step][lane][element].
     const int32_t of_step = index % (4 * kElements);
-    const int32_t to = kVector ? index : index - of_step + of_step % 4 * kElements + of_step / 4;
+    const int32_t to = index - of_step + of_step % 4 * kElements + of_step / 4;
     const GradInputTap tap = grad_input_tap(params, index);
     const bool exists = index < params.depth;
     s_offsets[to] = exists ? static_cast<uint32_t>(grad_input_place(params, tap) * kBytes) : 0;

@@ -19,35 +19,27 @@ struct GradInputOperands {
   uint32_t masks;      // bytes from there
   uint32_t s_weight;  // of the lane, of its unit's first row tile and the stage's first step
   uint32_t weight_step;  // bytes
-  uint32_t weight_rows;  // bytes of eight rows of weights as they are in memory
 };
 
 // The second operand, before it is rounded.
 template <typename Traits>
 using SourceFragments = uint32_t[Traits::kPositionTiles][2];
 
-// kVector: the elements of a lane are 8 neighbouring bytes.
-template <typename Traits, bool kVector, bool kMasked>
+template <typename Traits, bool kMasked>
 __device__ __forceinline__ void load_source(SourceFragments<Traits>& r, const GradInputOperands<Traits>& operands,
                                             int32_t step) {
   constexpr int kElements = Traits::kPlaneChannels;
   const uint32_t s_offsets = operands.s_offsets + step * 16 * kElements;
   uint32_t offset[kElements], mask[kElements] = {};
-  if constexpr (kVector) {
-    offset[0] = ptx::load_shared(s_offsets);
-  } else {
-    ptx::load_shared(offset, s_offsets);
-  }
+  ptx::load_shared(offset, s_offsets);
   if constexpr (kMasked) ptx::load_shared(mask, s_offsets + operands.masks);
 #pragma unroll
-  for (int e = 0; e < (kVector ? 1 : kElements); ++e) offset[e] += operands.s_stage;
+  for (int e = 0; e < kElements; ++e) offset[e] += operands.s_stage;
 #pragma unroll
   for (int n = 0; n < Traits::kPositionTiles; ++n) {
     const auto keeps = [&](int e) { return !kMasked || (mask[e] & operands.outside[n]) == 0; };
     const uint32_t s_position = operands.s_position[n];
-    if constexpr (kVector) {
-      ptx::load_shared(r[n], s_position + offset[0]);
-    } else if constexpr (kElements == 2) {
+    if constexpr (kElements == 2) {
       r[n][0] = ptx::load_shared(s_position + offset[0]), r[n][1] = ptx::load_shared(s_position + offset[1]);
     } else {
       uint32_t half[kElements];
@@ -66,74 +58,51 @@ __device__ __forceinline__ void load_source(SourceFragments<Traits>& r, const Gr
   }
 }
 
-// Weights lie as in memory (kVector), or as fragments.
-template <typename Traits, bool kVector>
+template <typename Traits>
 __device__ __forceinline__ void load_weight(uint32_t (&r)[Traits::kColumnTiles][4],
                                             const GradInputOperands<Traits>& operands, int32_t step) {
   const uint32_t s_weight = operands.s_weight + step * operands.weight_step;
 #pragma unroll
-  for (int m = 0; m < Traits::kColumnTiles; ++m) {
-    if constexpr (kVector) {
-      uint32_t rows[2][2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        ptx::load_shared(rows[half], s_weight + (2 * m + half) * operands.weight_rows);
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) r[m][i] = rows[i % 2][i / 2];
-    } else {
-      ptx::load_shared(r[m], s_weight + m * 512);
-    }
-  }
+  for (int m = 0; m < Traits::kColumnTiles; ++m) ptx::load_shared(r[m], s_weight + m * 512);
 }
 
-// Rounds words in place where float32 is multiplied as TF32.
-template <typename Traits, int kCount>
-__device__ __forceinline__ void round_words(uint32_t (&r)[kCount]) {
-  if constexpr (sizeof(typename Traits::Element) == 4) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) r[i] = __float_as_uint(ptx::round_tf32(__uint_as_float(r[i])));
-  }
-}
-
-template <typename Traits, bool kVector>
+template <typename Traits>
 __device__ __forceinline__ void multiply_step(Accumulators<Traits>& r_acc, SourceFragments<Traits>& r_source,
                                               uint32_t (&r_weight)[Traits::kColumnTiles][4]) {
-  if constexpr (kVector) {
-#pragma unroll
-    for (int m = 0; m < Traits::kColumnTiles; ++m) round_words<Traits>(r_weight[m]);
-  }
 #pragma unroll
   for (int n = 0; n < Traits::kPositionTiles; ++n) {
-    round_words<Traits>(r_source[n]);
+    if constexpr (sizeof(typename Traits::Element) == 4) {
+#pragma unroll
+      for (uint32_t& word : r_source[n]) word = __float_as_uint(ptx::round_tf32(__uint_as_float(word)));
+    }
 #pragma unroll
     for (int m = 0; m < Traits::kColumnTiles; ++m) Traits::multiply(r_acc[m][n], r_weight[m], r_source[n]);
   }
 }
 
 // Steps first .. end. Operands are read a step ahead.
-template <typename Traits, bool kVector, bool kMasked>
+template <typename Traits, bool kMasked>
   requires(!Traits::kSplit)
 __device__ __forceinline__ void multiply_steps(Accumulators<Traits>& r_acc, const GradInputOperands<Traits>& operands,
                                                int32_t first, int32_t end) {
   if (first >= end) return;
   SourceFragments<Traits> r_even, r_odd;
   uint32_t r_weight[Traits::kColumnTiles][4], r_odd_weight[Traits::kColumnTiles][4];
-  load_source<Traits, kVector, kMasked>(r_even, operands, first);
-  load_weight<Traits, kVector>(r_weight, operands, first);
+  load_source<Traits, kMasked>(r_even, operands, first);
+  load_weight<Traits>(r_weight, operands, first);
 #pragma unroll 1
   for (int32_t step = first;; step += 2) {
     if (step + 1 < end) {
-      load_source<Traits, kVector, kMasked>(r_odd, operands, step + 1);
-      load_weight<Traits, kVector>(r_odd_weight, operands, step + 1);
+      load_source<Traits, kMasked>(r_odd, operands, step + 1);
+      load_weight<Traits>(r_odd_weight, operands, step + 1);
     }
-    multiply_step<Traits, kVector>(r_acc, r_even, r_weight);
+    multiply_step<Traits>(r_acc, r_even, r_weight);
     if (step + 1 >= end) break;
     if (step + 2 < end) {
-      load_source<Traits, kVector, kMasked>(r_even, operands, step + 2);
-      load_weight<Traits, kVector>(r_weight, operands, step + 2);
+      load_source<Traits, kMasked>(r_even, operands, step + 2);
+      load_weight<Traits>(r_weight, operands, step + 2);
     }
-    multiply_step<Traits, kVector>(r_acc, r_odd, r_odd_weight);
+    multiply_step<Traits>(r_acc, r_odd, r_odd_weight);
     if (step + 2 >= end) break;
   }
 }
@@ -199,29 +168,29 @@ __device__ __forceinline__ void multiply_run(Accumulators<Traits>& r_acc, const 
   }
 }
 
-template <typename Traits, bool kVector, bool kMasked, int kSteps>
+template <typename Traits, bool kMasked, int kSteps>
 __device__ __forceinline__ void load_and_multiply_run(Accumulators<Traits>& r_acc,
                                                       const GradInputOperands<Traits>& operands, int32_t step) {
   RunOperands<Traits> r;
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
-    load_source<Traits, kVector, kMasked>(r.source[i], operands, step + i);
-    load_weight<Traits, kVector>(r.weight[i], operands, step + i);
+    load_source<Traits, kMasked>(r.source[i], operands, step + i);
+    load_weight<Traits>(r.weight[i], operands, step + i);
   }
   multiply_run<Traits, kSteps>(r_acc, r);
 }
 
 // Steps first .. end. Nothing is read ahead: other warps multiply meanwhile, and registers are few.
-template <typename Traits, bool kVector, bool kMasked>
+template <typename Traits, bool kMasked>
   requires(Traits::kSplit)
 __device__ __forceinline__ void multiply_steps(Accumulators<Traits>& r_acc, const GradInputOperands<Traits>& operands,
                                                int32_t first, int32_t end) {
   int32_t step = first;
 #pragma unroll 1
   for (; step + kRunSteps <= end; step += kRunSteps) {
-    load_and_multiply_run<Traits, kVector, kMasked, kRunSteps>(r_acc, operands, step);
+    load_and_multiply_run<Traits, kMasked, kRunSteps>(r_acc, operands, step);
   }
-  if (step < end) load_and_multiply_run<Traits, kVector, kMasked, 1>(r_acc, operands, step);
+  if (step < end) load_and_multiply_run<Traits, kMasked, 1>(r_acc, operands, step);
 }
 
 #endif

@@ -27,9 +27,7 @@ constexpr double kStage = 0.09;
 constexpr double kRead = 0.0037;       // of a warp's read of the source
 constexpr double kHalfRead = 0.00023;  // more of it where elements have two bytes
 constexpr double kMask = 0.32;         // share that masks add
-constexpr double kFragment = 0.003;      // of sixteen rows of weights
-constexpr double kWeights = 0.021;       // of sixteen rows of weights that lie as in memory
-constexpr double kHalfWeights = 0.013;  // more of it where elements have two bytes
+constexpr double kFragment = 0.003;    // of sixteen rows of weights
 constexpr double kProduct = 0.0042;
 // Of operands that are split into terms:
 constexpr double kSplitSource = 0.0017;   // more of eight positions
@@ -46,7 +44,6 @@ constexpr double kResultMemory = 1.65;
 constexpr double kPartialSectors = 3.3;  // more of it where rows of the result do not begin on sectors
 constexpr double kSourceMemory = 0.94;
 constexpr double kCopyBytes = 280;  // that a copy costs beyond its own
-constexpr double kReadAgain = 0.15;
 
 // The positions of an axis that have taps outside.
 int32_t border_positions(const Axis& axis) {
@@ -67,12 +64,10 @@ double masked_units(const MmaGradInputLayout& layout, int32_t position_tiles) {
 
 // Wavefronts of a read of the source where the channels of a column follow each other: how many of a position tile meet
 // the same banks.
-int32_t interleaved_wavefronts(const MmaGradInputLayout& layout, bool vectors, int32_t element) {
+int32_t interleaved_wavefronts(const MmaGradInputLayout& layout, int32_t element) {
   if (!layout.interleaved) return 1;
-  const int32_t next = layout.w.stride * (layout.alternate ? 2 : 1);
-  const int64_t words = std::max<int64_t>(1, int64_t{next} * layout.column_pitch * element / 4);
-  const int32_t least = vectors ? 8 : 4;
-  return std::max(least, greatest_common_divisor(static_cast<int32_t>(words % 32), 32)) / least;
+  const int64_t words = std::max<int64_t>(1, int64_t{layout.w.stride} * layout.column_pitch * element / 4);
+  return std::max(4, greatest_common_divisor(static_cast<int32_t>(words % 32), 32)) / 4;
 }
 
 // Neighbours that a lane writes at once.
@@ -95,12 +90,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
   const double rounds = std::ceil(units * layout.splits / layout.warps);
   const double busy = std::min<double>(layout.warps, units * layout.splits) * resident;
 
-  const double reads =
-      positions * (instance.vectors ? 1 : 8 / element) * interleaved_wavefronts(layout, instance.vectors, bytes);
-  const double read = kRead + (element == 2 && !instance.vectors ? kHalfRead : 0);
-  const double masked = layout.zeroed ? 0 : masked_units(layout, instance.position_tiles);
-  const double weight = instance.vectors ? kWeights + (element == 2 ? kHalfWeights : 0) : kFragment;
-  const double step = reads * read * (1 + kMask * masked) + weight * instance.row_tiles +
+  const double reads = positions * (8 / element) * interleaved_wavefronts(layout, bytes);
+  const double read = kRead + (element == 2 ? kHalfRead : 0);
+  const double masked = masked_units(layout, instance.position_tiles);
+  const double step = reads * read * (1 + kMask * masked) + kFragment * instance.row_tiles +
                       (is_split(instance.precision)
                            ? kSplitSource * positions + kSplitWeights * instance.row_tiles + kSplitProduct * products
                            : kProduct * products);
@@ -109,8 +102,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
   const double multiply = chunks * kStage + rounds * (kUnit + kStore * stores * products + steps * step);
   const double planes = layout.interleaved ? 1 : layout.chunk_co;
   const double copies = planes * (layout.joined ? 1.0 : layout.slots);
-  const double weight_copies = instance.vectors ? layout.group_ci * (layout.interleaved ? layout.chunk_kh : 1) : 0;
-  const double load = kLatency + kCopy * resident * (copies + weight_copies) / layout.loaders;
+  const double load = kLatency + kCopy * resident * copies / layout.loaders;
   const double stage = overlapped(multiply * (1 + kContention * busy / 16) / chunks, load);
   const auto waves = static_cast<double>(ceil_div(layout.num_blocks, int64_t{device.num_sms} * std::lround(resident)));
   const double tiles = waves * (layout.tiles_per_block + (layout.longer_blocks > 0 ? 1 : 0));
@@ -121,12 +113,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
                         (sectors ? 1 : kPartialSectors);
   const double stage_bytes =
       planes * element * layout.slots * layout.columns * layout.column_pitch + kCopyBytes * copies;
-  // A row that other tiles read too has left L2 where stages are rows of taps.
-  const double again = layout.row_chunks > 1 ? 1 + kReadAgain / layout.tile_h : 1;
-  const double source = static_cast<double>(layout.num_tiles) * layout.groups * chunks * stage_bytes * again;
+  const double source = static_cast<double>(layout.num_tiles) * layout.groups * chunks * stage_bytes;
   plan->memory_us = (kResultMemory * result + kSourceMemory * source) * 1e-3 / device.copy_gb_per_s;
   const double fragments = chunks * layout.steps * layout.row_tiles;
-  const double weights = instance.vectors ? 0 : kMakeWeights * fragments / layout.warps;
+  const double weights = kMakeWeights * fragments / layout.warps;
   plan->estimate_us = kLaunch + (layout.result_channels_last ? kChannelsLast : 0) + weights +
                       overlapped(plan->compute_us, plan->memory_us);
 }
@@ -142,23 +132,15 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   // All CTAs are resident from the beginning, as many of each group.
   tile.blocks_per_group = std::min(std::max(1, resident * device.num_sms / layout.groups), layout.num_tiles);
   if (!share_tiles(tile.blocks_per_group, &layout)) return false;
-  if (instance.vectors && !layout.interleaved) {
-    if (!make_mma_grad_input_layout(problem, tile, &layout)) return false;
-    // A stage that is zeroed, for a CTA that has one tile, is larger.
-    if (resident_blocks(device, layout, instance) < resident) return false;
-  }
   *plan = begin_plan(instance.name, problem.precision, MmaGradInputTile{});
   set_launch(layout, plan);
   plan->tile = tile;
-  plan->source_on_vectors = plan->weight_on_vectors = instance.vectors && layout.interleaved;
   estimate(problem, device, layout, instance, plan);
   return true;
 }
 
 // The plan with the order of K and the padding that meet fewest bank conflicts and cost no CTA of an SM.
 Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, const Plan& plan) {
-  const MmaGradInputInstance& instance = kMmaGradInputInstances[tile_of<MmaGradInputTile>(plan).instance];
-  if (instance.vectors) return plan;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   Plan best = plan;
   double fewest = 32;
@@ -199,24 +181,10 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
     }
   };
   for (const int32_t splits : {1, 2, 3}) add(splits * units, splits);
-  // In channels_last tiles are small, as a stage has all channels: more warps share a unit.
-  for (const int32_t splits : {4, 6}) {
-    if (instance.vectors && problem.y_stride[3] != 1) add(splits * units, splits);
-  }
-  if (tile.chunk_co < problem.c_out / problem.groups || tile.chunk_kh < problem.h.kernel) return;
+  if (tile.chunk_co < problem.c_out / problem.groups) return;
   for (const int32_t warps : {4, 7, 8, 11, 14}) {
     if (warps < units) add(warps, 1);
   }
-}
-
-// Rows of taps in a stage.
-std::vector<int32_t> row_counts(const ConvTProblem& problem, const MmaGradInputInstance& instance) {
-  std::vector<int32_t> counts = {problem.h.kernel};
-  if (!instance.vectors || problem.y_stride[3] == 1) return counts;
-  for (const int32_t count : {1, 2, 4, 8}) {
-    if (count < problem.h.kernel && problem.h.kernel % count == 0) counts.push_back(count);
-  }
-  return counts;
 }
 
 }  // namespace
@@ -264,11 +232,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
           tile.tile_w = width;
           tile.chunk_co = chunk;
           tile.blocks_per_group = 1;
-          tile.order = instance.vectors && channels_last ? 1 : 0;
-          for (const int32_t rows : row_counts(problem, instance)) {
-            tile.chunk_kh = rows;
-            add_plans(problem, device, tile, &best);
-          }
+          add_plans(problem, device, tile, &best);
         }
       }
     }

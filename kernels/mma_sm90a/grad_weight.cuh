@@ -1,13 +1,12 @@
 // The gradient of the weight of few channels on tensor cores:
 //     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, ih, iw) of
 //                            x[n, ci, ih, iw] * gy[n, co, ih * stride - padding + kh * dilation, ...]
-// Rows of a product are (co, kh, kw), its columns ci, K 8 or 16 pixels of a row, both operands read from shared memory
-// as they lie in global memory. mma_sm90a/grad_weight_layout.h says what a CTA owns. Called by launch/. Must not know:
+// Rows of a product are (co, kh, kw), its columns ci, K 8 pixels of a row, both operands read from shared memory as
+// they lie in global memory. mma_sm90a/grad_weight_layout.h says what a CTA owns. Called by launch/. Must not know:
 // torch, how the plan was chosen, how slabs are added.
 #pragma once
 
 #include "mma_sm90a/grad_weight_elements.cuh"
-#include "mma_sm90a/grad_weight_matrices.cuh"
 #include "mma_sm90a/grad_weight_pixels.cuh"
 #include "tiling/strip_loader.cuh"
 
@@ -55,9 +54,7 @@ __device__ __forceinline__ void list_rows(const GradWeightParams& params, const 
   const MmaGradWeightLayout& layout = params.layout;
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < listed; index += blockDim.x) {
-    // A tile of matrices begins with its first channel.
-    const int32_t last = layout.rows - (Traits::kMatrices ? 16 - index % 16 : 1);
-    const MmaGradWeightRow row = mma_grad_weight_row(layout, min(index, last));
+    const MmaGradWeightRow row = mma_grad_weight_row(layout, min(index, layout.rows - 1));
     const int32_t co = pass.co + row.co, kh = pass.kh + row.kh, kw = pass.kw + row.kw;
     const bool exists = index < layout.rows && co < params.group_co && kh < params.h.kernel && kw < params.w.kernel;
     s_rows[index] = GemmRow{static_cast<int32_t>(mma_grad_weight_place(layout, row) * sizeof(typename Traits::Element)),
@@ -129,11 +126,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     ptx::mbarrier_wait(s_full + 8 * slot, parity);
     const tiling::StagePlace place = *tiling::stage_place(s_bytes, slot);
     unit += place.units;
-    if constexpr (Traits::kMatrices) {
-      multiply_matrices<Traits>(r_acc, params, place, first_column, last_channel, end_column, s_rows);
-    } else {
-      multiply_elements<Traits>(r_acc, params, place, first_column, last_channel, end_column, s_rows);
-    }
+    multiply_elements<Traits>(r_acc, params, place, first_column, last_channel, end_column, s_rows);
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(s_empty + 8 * slot);  // this warp has read the stage
     next_slot();

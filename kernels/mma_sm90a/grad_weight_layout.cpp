@@ -45,9 +45,8 @@ bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightTile& plan, 
   const int32_t elems = vector_elements(problem.dtype), ends = 2 * (elems - 1);
   constexpr int64_t kMostPixelElems = 1 << 12;
   auto pitch_of = [&](int32_t block, int32_t padding) { return ((block - 1) / elems + 1 + padding) * elems; };
-  const bool matrices = kMmaGradWeightInstances[plan.instance].operands == WeightOperands::kMatrices;
   auto has_runs = [&](int32_t block, int64_t channels, int64_t pixel, int32_t padding) {
-    return !matrices && padding == 0 && block == channels && pixel >= block && pixel <= kMostPixelElems;
+    return padding == 0 && block == channels && pixel >= block && pixel <= kMostPixelElems;
   };
   const int32_t rows = layout->tile_units;
   layout->columns_apart = plan.strip * plan.block_kw < layout->columns;
@@ -107,10 +106,7 @@ bool serves_mma_grad_weight(const ConvTProblem& problem, const MmaGradWeightInst
 bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeightTile& plan,
                                  MmaGradWeightLayout* layout) {
   const MmaGradWeightInstance& instance = kMmaGradWeightInstances[plan.instance];
-  const int32_t step_pixels = mma_grad_weight_pixels(instance.operands);
-  if (!serves_mma_grad_weight(problem, instance) || plan.strip % step_pixels != 0) return false;
-  const bool matrices = instance.operands == WeightOperands::kMatrices;  // a tap's channels are rows of whole tiles
-  if (matrices && (plan.taps_first || plan.pixel_order != 0 || plan.block_co % 16 != 0)) return false;
+  if (!serves_mma_grad_weight(problem, instance) || plan.strip % kMmaGradWeightPixels != 0) return false;
   const StripTile tile = {
       plan.strip,      1,           plan.block_ci, plan.block_co, plan.block_kh, plan.block_kw, plan.units_per_chunk,
       plan.tile_units, plan.stages,
@@ -130,12 +126,12 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
   layout->loaders = plan.loaders;
   layout->threads = 32 * (layout->warps + layout->loaders);
   if (layout->threads > kMaxMmaGradWeightThreads) return false;
-  layout->steps = plan.strip / step_pixels;
+  layout->steps = plan.strip / kMmaGradWeightPixels;
   set_pixel_order(kPixelOrders[plan.pixel_order], layout);
 
   layout->x_runs = layout->gy_runs = layout->columns_apart = false;
-  const bool fits = instance.operands != WeightOperands::kColumns ? lay_out_pixels(problem, plan, layout)
-                                                                  : lay_out_channels(problem, plan, layout);
+  const bool fits = instance.operands == WeightOperands::kPixels ? lay_out_pixels(problem, plan, layout)
+                                                                 : lay_out_channels(problem, plan, layout);
   if (!fits) return false;
   layout->table_begin = layout->shared_bytes;
   layout->shared_bytes += 16 * 16 * instance.row_tiles * layout->row_units;
@@ -153,16 +149,7 @@ int64_t pixel_vector_bytes(const int64_t (&stride)[4], int64_t group, int64_t bl
   return bytes;
 }
 
-double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element, double fewest) {
-  if (matrices) {  // rows of eight matrices are eight neighbouring pixels, 16 bytes each
-    auto wavefronts = [](int32_t pixel) {
-      int32_t phases = 1;  // 8 / greatest common divisor of 8 and the distance in vectors
-      while (phases < 8 && pixel / 8 * phases % 8 != 0) phases *= 2;
-      return 8.0 / phases;
-    };
-    const double rows = layout.rows / 16, columns = ceil_div(layout.block_ci, 16);
-    return (rows * wavefronts(layout.gy_pixel) + columns * wavefronts(layout.x_pixel)) / (rows + columns);
-  }
+double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, int32_t element, double fewest) {
   const double rows = ceil_div(layout.rows, 8), columns = ceil_div(layout.block_ci, 8);
   auto of_both = [&](double of_row, double of_column) {
     return (rows * of_row + columns * of_column) / (rows + columns);
@@ -199,15 +186,13 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrice
 }
 
 double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile) {
-  const bool matrices = kMmaGradWeightInstances[tile.instance].operands == WeightOperands::kMatrices;
   MmaGradWeightLayout layout;
   if (!make_mma_grad_weight_layout(problem, tile, &layout)) return HUGE_VAL;
-  return mma_grad_weight_conflicts(layout, matrices, static_cast<int32_t>(element_bytes(problem.dtype)), HUGE_VAL);
+  return mma_grad_weight_conflicts(layout, static_cast<int32_t>(element_bytes(problem.dtype)), HUGE_VAL);
 }
 
 double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
-  const WeightOperands operands = kMmaGradWeightInstances[tile->instance].operands;
-  const bool columns = operands == WeightOperands::kColumns, matrices = operands == WeightOperands::kMatrices;
+  const bool columns = kMmaGradWeightInstances[tile->instance].operands == WeightOperands::kColumns;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   MmaGradWeightTile trial = *tile;
   trial.pixel_order = 0, trial.taps_first = false;
@@ -216,12 +201,11 @@ double choose_banks(const ConvTProblem& problem, MmaGradWeightTile* tile) {
   for (int32_t padding = 0; padding < (columns ? 32 * 4 / 16 : 1); ++padding) {
     if (columns) trial.x_padding = trial.gy_padding = padding;
     if (!make_mma_grad_weight_layout(problem, trial, &layout)) continue;
-    for (int32_t order = 0; order < (matrices ? 1 : kMmaGradWeightOrders); ++order) {
+    for (int32_t order = 0; order < kMmaGradWeightOrders; ++order) {
       set_pixel_order(kPixelOrders[order], &layout);
       for (const bool taps_first : {false, true}) {
-        if (taps_first && matrices) continue;
         layout.taps_first = taps_first;
-        const double conflicts = mma_grad_weight_conflicts(layout, matrices, element, fewest);
+        const double conflicts = mma_grad_weight_conflicts(layout, element, fewest);
         if (conflicts < fewest) {
           fewest = conflicts, *tile = trial;
           tile->pixel_order = order, tile->taps_first = taps_first;

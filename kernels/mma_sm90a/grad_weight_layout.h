@@ -5,11 +5,10 @@
 // holds rows of both operands as they are in memory, in strips of pixels (tiling/strips.h); units are rows of pixels of
 // one strip. A row of the GEMM is then a fixed distance in a stage, and a pixel of one too.
 //
-// Where channels are neighbours in memory (the instance's kPixels and kMatrices), they are in a stage too: its rows are
-// pixels one after another. Rows come whole, as one run each (`x_runs`, `gy_runs`), or pixel by pixel, with room behind
-// each so that pixels meet different banks; then of grad_output's columns only those that a tap reads, where the others
-// are more
-// (`columns_apart`): [row][tap along W][pixel].
+// Where channels are neighbours in memory (the instance's kPixels), they are in a stage too: its rows are pixels one
+// after another. Rows come whole, as one run each (`x_runs`, `gy_runs`), or pixel by pixel, with room behind each so
+// that pixels meet different banks; then of grad_output's columns only those that a tap reads, where the others are
+// more (`columns_apart`): [row][tap along W][pixel].
 //
 // A lane of a warp takes every fourth pixel of a strip, in one of several ways (pixel_order), so that the lanes' reads
 // meet different banks of shared memory.
@@ -54,10 +53,7 @@ struct MmaGradWeightTile {
 };
 
 inline constexpr int32_t kMaxMmaGradWeightThreads = 512;
-// Pixels of a product.
-CONVT_HOST_DEVICE inline constexpr int32_t mma_grad_weight_pixels(WeightOperands operands) {
-  return operands == WeightOperands::kMatrices ? 16 : 8;
-}
+inline constexpr int32_t kMmaGradWeightPixels = 8;  // of a product
 inline constexpr int32_t kMmaGradWeightOrders = 5;  // of pixels
 
 struct MmaGradWeightLayout : StripLayout {
@@ -102,11 +98,6 @@ CONVT_HOST_DEVICE inline int32_t mma_grad_weight_pixel(const MmaGradWeightLayout
   return (t & 1) * layout.near_pixels + (t >> 1) * layout.far_pixels;
 }
 
-// Pixels from a step to the next.
-inline int32_t mma_grad_weight_step(const MmaGradWeightInstance& instance, const MmaGradWeightLayout& layout) {
-  return instance.operands == WeightOperands::kMatrices ? 16 : 2 * layout.next_pixels;
-}
-
 // What are neighbours in both operands' memory are what the instance wants.
 bool serves_mma_grad_weight(const ConvTProblem& problem, const MmaGradWeightInstance& instance);
 
@@ -120,7 +111,7 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
 
 // Wavefronts of shared memory that a read of an operand takes, on average over the rows of a CTA; or any number that is
 // not below `fewest`, where there are as many.
-double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, bool matrices, int32_t element, double fewest);
+double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, int32_t element, double fewest);
 
 // The wavefronts of a plan; HUGE_VAL where it is illegal.
 double mma_grad_weight_conflicts(const ConvTProblem& problem, const MmaGradWeightTile& tile);

@@ -40,7 +40,6 @@ constexpr double kRead = 4.97;  // of a fragment: load, address, conversion
 constexpr double kConflict = 1.38;  // each further wavefront
 constexpr double kBorderRead = 2.42;  // more, where pixels or taps may not exist
 constexpr double kProduct = 3.58;
-constexpr double kMatrixRead = 3.63, kMatrixProduct = 1.63;  // in these units, where matrices are read
 constexpr double kRow = 217;  // of pixels, of a warp
 constexpr double kWarpStage = 120;
 // Of a warp alone:
@@ -100,12 +99,10 @@ struct StageProducts {
 };
 StageProducts stage_products(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
                              const MmaGradWeightTile& tile, double warps, double conflicts) {
-  const bool matrices = instance.operands == WeightOperands::kMatrices;
-  const double reads = matrices ? kMatrixRead * (instance.row_tiles + ceil_div(instance.column_tiles, 2))
-                                : 4 * instance.row_tiles + 2 * instance.column_tiles;
-  const double products = instance.row_tiles * instance.column_tiles * (matrices ? kMatrixProduct : 1);
+  const double reads = 4 * instance.row_tiles + 2 * instance.column_tiles;
+  const double products = instance.row_tiles * instance.column_tiles;
   const double rows = tile.tile_units;
-  const double steps_of_row = ceil_div(std::min(tile.strip, problem.w.in), mma_grad_weight_pixels(instance.operands));
+  const double steps_of_row = ceil_div(std::min(tile.strip, problem.w.in), kMmaGradWeightPixels);
   const double border = std::min(1.0, 2 / steps_of_row / ceil_div(problem.w.in, tile.strip));
   const double step = (kRead + kConflict * (conflicts - 1) + kBorderRead * border) * reads + kProduct * products;
   return {warps * (rows * (steps_of_row * step + kRow) + kWarpStage) / 4,
@@ -182,15 +179,13 @@ struct PixelPadding {
 // Of a block: rows of pixels as whole runs where that can be, and what meets fewest bank conflicts.
 std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaGradWeightTile& block) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const bool matrices = kMmaGradWeightInstances[block.instance].operands == WeightOperands::kMatrices;
   constexpr int32_t kMost = 3;
   MmaGradWeightTile trial = block;
   MmaGradWeightLayout layout;
   auto conflicts = [&](int32_t x, int32_t gy, double fewest) {
     trial.x_padding = x, trial.gy_padding = gy;
-    return make_mma_grad_weight_layout(problem, trial, &layout)
-               ? mma_grad_weight_conflicts(layout, matrices, element, fewest)
-               : HUGE_VAL;
+    return make_mma_grad_weight_layout(problem, trial, &layout) ? mma_grad_weight_conflicts(layout, element, fewest)
+                                                                : HUGE_VAL;
   };
   const PixelPadding none{0, 0, conflicts(0, 0, HUGE_VAL)};
   const bool runs = layout.x_runs || layout.gy_runs;
@@ -260,8 +255,7 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
       const int32_t column_units = ceil_div(block_ci, 8 * instance.column_tiles);
       for (const int32_t block_kw : sizes_kw) {
         for (const int32_t block_kh : sizes_kh) {
-          for (int32_t block_co : sizes_co) {
-            if (instance.operands == WeightOperands::kMatrices) block_co = ceil_div(block_co, 16) * 16;
+          for (const int32_t block_co : sizes_co) {
             const int32_t row_units = ceil_div(block_co * block_kh * block_kw, 16 * instance.row_tiles);
             if (column_units * row_units > kMostWarps) continue;
             const double tiles =
@@ -294,13 +288,12 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     if (!serves_mma_grad_weight(problem, instance)) continue;
     const bool columns = instance.operands == WeightOperands::kColumns;
-    const int32_t step = mma_grad_weight_pixels(instance.operands);
     std::vector<int32_t> strips;
     for (const int32_t strip : {8, 16, 32, 40, 64, 96, 128, 256}) {
-      const bool wanted = columns ? strip >= 32 : (strip & (strip - 1)) == 0 && strip % step == 0;
+      const bool wanted = columns ? strip >= 32 : (strip & (strip - 1)) == 0;
       if (strip < problem.w.in && wanted) strips.push_back(strip);
     }
-    if (problem.w.in <= 256) strips.push_back(ceil_div(problem.w.in, step) * step);
+    if (problem.w.in <= 256) strips.push_back(ceil_div(problem.w.in, kMmaGradWeightPixels) * kMmaGradWeightPixels);
     Plan trial = begin_plan(instance.name, problem.precision, MmaGradWeightTile{});
     MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
     MmaGradWeightLayout layout;

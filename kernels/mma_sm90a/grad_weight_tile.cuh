@@ -1,5 +1,4 @@
-// What the kernels of the gradient of the weight have in common, whatever brings their operands to the tensor cores:
-// the tile of a warp, rows of the GEMM, and steps of pixels added one by one.
+// The gradient of the weight: the tile of a warp, rows of the GEMM, and steps of pixels added one by one.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -16,10 +15,7 @@ struct GradWeightTraits {
   using Element = typename element::ElementOf<kDataType>::type;
   static constexpr int kRowTiles = kRowTilesValue;  // of 16, of a warp
   static constexpr int kColumnTiles = kColumnTilesValue;  // of 8
-  static constexpr WeightOperands kOperands = kOperandsValue;
-  static constexpr bool kChannelsInner = kOperands != WeightOperands::kColumns;
-  static constexpr bool kMatrices = kOperands == WeightOperands::kMatrices;
-  static constexpr int kPixels = mma_grad_weight_pixels(kOperands);  // of a step
+  static constexpr bool kChannelsInner = kOperandsValue == WeightOperands::kPixels;
 };
 
 #ifdef CONVT_HAS_WGMMA
@@ -90,7 +86,7 @@ __device__ __forceinline__ void multiply_pixels(WeightAccumulators<Traits>& r_ac
   const MmaGradWeightLayout& layout = params.layout;
   const int32_t t = static_cast<int32_t>(threadIdx.x) % 4;
 #pragma unroll 1
-  for (int32_t k = 0; k < Traits::kPixels; ++k) {
+  for (int32_t k = 0; k < kMmaGradWeightPixels; ++k) {
     const int32_t pixel = mma_grad_weight_pixel(layout, k % 4) + k / 4 * layout.next_pixels;
     const int32_t column = pixel * params.w.stride;
     if (border.column + column >= border.end_column) continue;

@@ -18,23 +18,21 @@ struct MmaInstance {
   int32_t position_tiles;
 };
 
-// Of the gradient of the input: `row_tiles` x 16 channels times `position_tiles` x 8 positions. `vectors`: what a lane
-// reads of a step of K are 8 neighbouring bytes of both operands, and weights come with every stage.
+// Of the gradient of the input: `row_tiles` x 16 channels times `position_tiles` x 8 positions.
 struct MmaGradInputInstance {
   const char* name;
   DataType dtype;
   Precision precision;
   int32_t row_tiles;
   int32_t position_tiles;
-  bool vectors;
 };
 
 // Operands are sums of two TF32 numbers.
 constexpr bool is_split(Precision precision) { return precision == Precision::kTf32x3; }
 
-// What are neighbours in the operands' memory and in a stage of the gradient of the weight, and how a warp reads them:
-// columns or channels, element by element; channels, by ldmatrix (16 bits).
-enum class WeightOperands : int32_t { kColumns, kPixels, kMatrices };
+// What are neighbours in the operands' memory and in a stage of the gradient of the weight: columns, or channels of a
+// pixel.
+enum class WeightOperands : int32_t { kColumns, kPixels };
 
 // Of the gradient of the weight: `row_tiles` x 16 (output channel, tap) pairs times `column_tiles` x 8 input channels.
 struct MmaGradWeightInstance {
@@ -58,25 +56,21 @@ inline constexpr MmaInstance kMmaRowsInstances[] = {
     {"mma_bf16_rows_48x32", DataType::kBFloat16, Precision::kHalf, 3, 4},
 };
 inline constexpr MmaGradInputInstance kMmaGradInputInstances[] = {
-    {"mma_tf32_grad_input_16x64", DataType::kFloat32, Precision::kTf32, 1, 8, false},
-    {"mma_tf32_grad_input_32x32", DataType::kFloat32, Precision::kTf32, 2, 4, false},
-    {"mma_tf32_grad_input_64x16", DataType::kFloat32, Precision::kTf32, 4, 2, false},
-    {"mma_tf32_grad_input_64x32", DataType::kFloat32, Precision::kTf32, 4, 4, false},
-    {"mma_tf32_grad_input_vectors_32x32", DataType::kFloat32, Precision::kTf32, 2, 4, true},
-    {"mma_f16_grad_input_16x64", DataType::kFloat16, Precision::kHalf, 1, 8, false},
-    {"mma_f16_grad_input_32x32", DataType::kFloat16, Precision::kHalf, 2, 4, false},
-    {"mma_f16_grad_input_64x16", DataType::kFloat16, Precision::kHalf, 4, 2, false},
-    {"mma_f16_grad_input_64x32", DataType::kFloat16, Precision::kHalf, 4, 4, false},
-    {"mma_f16_grad_input_vectors_32x32", DataType::kFloat16, Precision::kHalf, 2, 4, true},
-    {"mma_bf16_grad_input_16x64", DataType::kBFloat16, Precision::kHalf, 1, 8, false},
-    {"mma_bf16_grad_input_32x32", DataType::kBFloat16, Precision::kHalf, 2, 4, false},
-    {"mma_bf16_grad_input_64x16", DataType::kBFloat16, Precision::kHalf, 4, 2, false},
-    {"mma_bf16_grad_input_64x32", DataType::kBFloat16, Precision::kHalf, 4, 4, false},
-    {"mma_bf16_grad_input_vectors_32x32", DataType::kBFloat16, Precision::kHalf, 2, 4, true},
-    {"mma_tf32x3_grad_input_16x64", DataType::kFloat32, Precision::kTf32x3, 1, 8, false},
-    {"mma_tf32x3_grad_input_32x32", DataType::kFloat32, Precision::kTf32x3, 2, 4, false},
-    {"mma_tf32x3_grad_input_64x16", DataType::kFloat32, Precision::kTf32x3, 4, 2, false},
-    {"mma_tf32x3_grad_input_vectors_32x32", DataType::kFloat32, Precision::kTf32x3, 2, 4, true},
+    {"mma_tf32_grad_input_16x64", DataType::kFloat32, Precision::kTf32, 1, 8},
+    {"mma_tf32_grad_input_32x32", DataType::kFloat32, Precision::kTf32, 2, 4},
+    {"mma_tf32_grad_input_64x16", DataType::kFloat32, Precision::kTf32, 4, 2},
+    {"mma_tf32_grad_input_64x32", DataType::kFloat32, Precision::kTf32, 4, 4},
+    {"mma_f16_grad_input_16x64", DataType::kFloat16, Precision::kHalf, 1, 8},
+    {"mma_f16_grad_input_32x32", DataType::kFloat16, Precision::kHalf, 2, 4},
+    {"mma_f16_grad_input_64x16", DataType::kFloat16, Precision::kHalf, 4, 2},
+    {"mma_f16_grad_input_64x32", DataType::kFloat16, Precision::kHalf, 4, 4},
+    {"mma_bf16_grad_input_16x64", DataType::kBFloat16, Precision::kHalf, 1, 8},
+    {"mma_bf16_grad_input_32x32", DataType::kBFloat16, Precision::kHalf, 2, 4},
+    {"mma_bf16_grad_input_64x16", DataType::kBFloat16, Precision::kHalf, 4, 2},
+    {"mma_bf16_grad_input_64x32", DataType::kBFloat16, Precision::kHalf, 4, 4},
+    {"mma_tf32x3_grad_input_16x64", DataType::kFloat32, Precision::kTf32x3, 1, 8},
+    {"mma_tf32x3_grad_input_32x32", DataType::kFloat32, Precision::kTf32x3, 2, 4},
+    {"mma_tf32x3_grad_input_64x16", DataType::kFloat32, Precision::kTf32x3, 4, 2},
 };
 inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
     {"mma_tf32_grad_weight_32x8", DataType::kFloat32, Precision::kTf32, 2, 1, WeightOperands::kColumns},
@@ -101,9 +95,6 @@ inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
     {"mma_f16_grad_weight_pixels_48x16", DataType::kFloat16, Precision::kHalf, 3, 2, WeightOperands::kPixels},
     {"mma_f16_grad_weight_pixels_48x24", DataType::kFloat16, Precision::kHalf, 3, 3, WeightOperands::kPixels},
     {"mma_f16_grad_weight_pixels_48x32", DataType::kFloat16, Precision::kHalf, 3, 4, WeightOperands::kPixels},
-    {"mma_f16_grad_weight_matrices_80x8", DataType::kFloat16, Precision::kHalf, 5, 1, WeightOperands::kMatrices},
-    {"mma_f16_grad_weight_matrices_64x16", DataType::kFloat16, Precision::kHalf, 4, 2, WeightOperands::kMatrices},
-    {"mma_f16_grad_weight_matrices_64x32", DataType::kFloat16, Precision::kHalf, 4, 4, WeightOperands::kMatrices},
     {"mma_bf16_grad_weight_32x8", DataType::kBFloat16, Precision::kHalf, 2, 1, WeightOperands::kColumns},
     {"mma_bf16_grad_weight_16x16", DataType::kBFloat16, Precision::kHalf, 1, 2, WeightOperands::kColumns},
     {"mma_bf16_grad_weight_16x32", DataType::kBFloat16, Precision::kHalf, 1, 4, WeightOperands::kColumns},
@@ -115,9 +106,6 @@ inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
     {"mma_bf16_grad_weight_pixels_48x16", DataType::kBFloat16, Precision::kHalf, 3, 2, WeightOperands::kPixels},
     {"mma_bf16_grad_weight_pixels_48x24", DataType::kBFloat16, Precision::kHalf, 3, 3, WeightOperands::kPixels},
     {"mma_bf16_grad_weight_pixels_48x32", DataType::kBFloat16, Precision::kHalf, 3, 4, WeightOperands::kPixels},
-    {"mma_bf16_grad_weight_matrices_80x8", DataType::kBFloat16, Precision::kHalf, 5, 1, WeightOperands::kMatrices},
-    {"mma_bf16_grad_weight_matrices_64x16", DataType::kBFloat16, Precision::kHalf, 4, 2, WeightOperands::kMatrices},
-    {"mma_bf16_grad_weight_matrices_64x32", DataType::kBFloat16, Precision::kHalf, 4, 4, WeightOperands::kMatrices},
 };
 inline constexpr int32_t kNumMmaInstances = count_of(kMmaInstances);
 inline constexpr int32_t kNumMmaRowsInstances = count_of(kMmaRowsInstances);

@@ -70,23 +70,15 @@ void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const MmaRow
 
 void launch_mma_grad_input(const ConvTProblem& problem, const Plan& plan, const MmaGradInputTile& tile,
                            const Pointers& pointers, cudaStream_t stream) {
-  const bool vectors = instance_of(kMmaGradInputInstances, tile.instance, problem, plan).vectors;
+  instance_of(kMmaGradInputInstances, tile.instance, problem, plan);
   mma_sm90a::GradInputParams params{};
   check_layout(make_mma_grad_input_layout(problem, tile, &params), params, plan);
   const int64_t last = (problem.batch - 1) * problem.y_stride[0] + (problem.c_out - 1) * problem.y_stride[1] +
                        (problem.h.out - 1) * problem.y_stride[2] + (problem.w.out - 1) * problem.y_stride[3];
   params.source = pointers.y;
   params.source_end = static_cast<const unsigned char*>(pointers.y) + (last + 1) * element_bytes(problem.dtype);
-  params.zeroed = params.zeroed && is_aligned(params.source, 16);
   params.weight = pointers.w;
-  params.bulk_source = !vectors || is_aligned(params.source, 8);
   params.raw_weights = params.raw_weights && is_aligned(params.weight, 16);
-  // Bulk copies need all weights of a stage and channel to follow each other, in whole vectors.
-  const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel, bytes = element_bytes(problem.dtype);
-  params.bulk_weights =
-      params.interleaved || (is_aligned(pointers.w, 16) && problem.w_stride[3] == 1 &&
-                             problem.w_stride[2] == problem.w.kernel && problem.w_stride[1] == taps &&
-                             problem.w_stride[0] * bytes % 16 == 0 && params.chunk_co * taps * bytes % 16 == 0);
   params.result = pointers.x;
   check_result(params.result);
   launch_kernel(mma_sm90a::grad_input_kernel_of(tile.instance), grid_of(plan), stream, params);
@@ -99,10 +91,10 @@ void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const
   MmaGradWeightLayout& layout = params.layout;
   check_layout(make_mma_grad_weight_layout(problem, tile, &layout), layout, plan);
   fill_strip_params(problem, layout, layout.pitches, layout.loaders, pointers, &params);
-  const bool channels_inner = instance.operands != WeightOperands::kColumns;
+  const bool channels_inner = instance.operands == WeightOperands::kPixels;
   params.taps_w = layout.block_kw;
   params.zero_borders = (channels_inner && !layout.gy_runs) || has_rows_of_vectors(problem, channels_inner, pointers.y);
-  params.by_step_columns = Divisor::of(mma_grad_weight_step(instance, layout) * problem.w.stride);
+  params.by_step_columns = Divisor::of(2 * layout.next_pixels * problem.w.stride);
   if (channels_inner) {
     params.x_copies = pixel_copies(pointers.x, problem.x_stride, params.group_ci, params.block_ci, problem.dtype);
     params.gy_copies = pixel_copies(pointers.y, problem.y_stride, params.group_co, params.block_co, problem.dtype);

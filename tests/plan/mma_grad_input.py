@@ -28,9 +28,9 @@ def copies_of(problem: Problem, layout: dict[str, Any], row_0: int, column_0: in
         return
     for slot in range(layout["slots"]):
         if layout["apart"]:
-            q, k = divmod(slot, layout["chunk_kh"])
+            q, k = divmod(slot, h["kernel"])
             place = q * layout["position_pitch"] + k * layout["tap_pitch"]
-            row = q * h["stride"] + k * layout["row_chunks"] * h["dilation"]
+            row = q * h["stride"] + k * h["dilation"]
         else:
             place, row = slot * layout["slot_pitch"], slot * layout["row_step"]
         if 0 <= row_0 + row < h["out"]:
@@ -52,14 +52,7 @@ def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], pla
         assert plan[key] > 0, plan
     blocks = layout["num_blocks"] // layout["groups"]
     assert layout["tiles_per_block"] * blocks + layout["longer_blocks"] == layout["num_tiles"]
-    row_chunks = layout["row_chunks"]
-    assert layout["chunk_co"] * layout["num_chunks"] == layout["group_co"] * row_chunks
-    assert layout["chunk_kh"] * row_chunks == problem["h"]["kernel"]
-    # Every channel and row of taps is in one stage.
-    if row_chunks == 1:
-        assert layout["chunks"] == [(co, 0) for co in range(0, layout["group_co"], layout["chunk_co"])]
-    else:
-        assert sorted(layout["chunks"]) == [(0, k_h) for k_h in range(row_chunks)]
+    assert layout["chunk_co"] * layout["num_chunks"] == layout["group_co"]
     units = layout["channel_units"] * layout["position_units"]
     assert (layout["num_chunks"] == layout["splits"] == 1) or units <= plan["warps"] // plan["splits"]
 
@@ -67,11 +60,11 @@ def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], pla
     h, stride = problem["h"], problem["y_stride"]
     assert (layout["channel_pitch"] - stride[1]) % vector == 0, plan
     assert (layout["position_pitch"] - h["stride"] * stride[2]) % vector == 0, plan
-    assert (layout["tap_pitch"] - row_chunks * h["dilation"] * stride[2]) % vector == 0, plan
-    source_bytes = layout["weight_begin"] if layout["weight_pitch"] else layout["stage_bytes"]
-    assert (layout["chunk_co"] * layout["channel_pitch"] + 2 * vector) * element <= source_bytes, plan
-    plane = source_bytes // element - 2 * vector if layout["interleaved"] else layout["channel_pitch"]
-    assert layout["stage_bytes"] % 16 == source_bytes % 128 == 0, plan
+    assert (layout["tap_pitch"] - h["dilation"] * stride[2]) % vector == 0, plan
+    stage_bytes = layout["stage_bytes"]
+    assert (layout["chunk_co"] * layout["channel_pitch"] + 2 * vector) * element <= stage_bytes, plan
+    plane = stage_bytes // element - 2 * vector if layout["interleaved"] else layout["channel_pitch"]
+    assert stage_bytes % 128 == 0, plan
     # Whole vectors around one copy touch no other.
     copies = sorted(copies_of(problem, layout, 0, 0))
     ends = [place + elements + vector - 1 for place, _, _, elements in copies]
@@ -83,28 +76,14 @@ def assert_is_legal(module: ModuleType, problem: Problem, device: list[int], pla
         assert place == co * layout["channel_pitch"] + k_h * layout["tap_pitch"] + column
     for a, b in pairwise(sorted(layout["taps"])):
         assert a[:3] != b[:3]
-    assert len(layout["taps"]) == layout["chunk_co"] * layout["chunk_kh"] * problem["w"]["kernel"]
-    if layout["weight_pitch"]:
-        ranges = [range(layout["chunk_co"]), range(layout["chunk_kh"]), range(problem["w"]["kernel"])]
-        natural = product(*ranges)
-        if layout["interleaved"]:  # channels of a tap are neighbours
-            natural = ((co, k_h, k_w) for k_h, k_w, co in product(*ranges[1:], ranges[0]))
-            assert layout["zeroed"], plan
-        assert [tap[:3] for tap in layout["taps"]] == list(natural)
-        assert layout["depth"] % (32 // element) == 0
-        assert layout["weight_pitch"] * element % 64 == 32
+    assert len(layout["taps"]) == layout["chunk_co"] * taps_of(problem)
     if layout["raw_weights"]:  # which come to the last slot first, in whole vectors
         assert layout["stages"] > 1, plan
-        assert layout["group_ci"] * layout["raw_pitch"] * element <= layout["stage_bytes"], plan
+        assert layout["group_ci"] * layout["raw_pitch"] * element <= stage_bytes, plan
         assert layout["raw_bytes"] == layout["chunk_co"] * layout["num_chunks"] * taps_of(problem) * element
         contiguous = layout["raw_pitch"] * element == layout["raw_bytes"]
         assert layout["raw_bytes"] * (layout["group_ci"] if contiguous else 1) % 16 == 0, plan
         assert contiguous or layout["raw_pitch"] * element % 128 == 16, plan
-    if layout["zeroed"]:  # no copy brings elements of a neighbouring row
-        row = problem["w"]["out"] * layout["column_pitch"]
-        assert all(step % vector == 0 for step in (stride[0], stride[2], row)), plan
-        assert layout["interleaved"] or (stride[1] % vector == 0 and layout["num_tiles"] == blocks), plan
-        assert not layout["joined"], plan
     return layout
 
 
@@ -118,7 +97,7 @@ def run(problem: Problem, layout: dict[str, Any], grad_output: np.ndarray, weigh
     result, writes = np.full(shape, np.nan), np.zeros(shape, dtype=np.int32)
     group_ci, group_co, chunk_co = layout["group_ci"], layout["group_co"], layout["chunk_co"]
     interleaved, stride = layout["interleaved"], problem["y_stride"]
-    planes, row_chunks = 1 if interleaved else chunk_co, layout["row_chunks"]
+    planes = 1 if interleaved else chunk_co
     images = (grad_output.transpose(0, 2, 3, 1) if interleaved else grad_output).reshape(problem["batch"], -1)
     first_tile = 0
     for block in range(layout["num_blocks"] // layout["groups"]):
@@ -127,30 +106,28 @@ def run(problem: Problem, layout: dict[str, Any], grad_output: np.ndarray, weigh
             rest, tile_w = divmod(number, layout["tiles_w"])
             image, tile_h = divmod(rest, layout["tiles_h"])
             q_h, q_w = tile_h * layout["tile_h"], tile_w * layout["tile_w"]
-            column_0 = q_w * w["stride"] - w["padding"]
+            row_0, column_0 = q_h * h["stride"] - h["padding"], q_w * w["stride"] - w["padding"]
             sums: dict[tuple[int, int], np.ndarray] = {}
-            for first_co, first_kh in layout["chunks"]:
-                row_0 = q_h * h["stride"] - h["padding"] + first_kh * h["dilation"]
-                # What no copy brings is masked, or zero.
-                size = layout["stage_bytes"] // (4 if problem["dtype"] == FLOAT32 else 2)
-                stage = np.full(size, 0.0 if layout["zeroed"] else np.nan)
+            for first_co in range(0, group_co, chunk_co):
+                # What no copy brings is masked.
+                stage = np.full(layout["stage_bytes"] // (4 if problem["dtype"] == FLOAT32 else 2), np.nan)
                 for channel in range(planes):
                     first = (group * group_co + first_co + channel) * stride[1]
                     for place, row, column, elements in copies_of(problem, layout, row_0, column_0):
                         begin = first + row * stride[2] + column * stride[3]
                         to = channel * layout["channel_pitch"] + place
                         stage[to : to + elements] = images[image, begin : begin + elements]
-                filters = weight[group * group_ci : (group + 1) * group_ci, first_co : first_co + chunk_co, first_kh:]
+                filters = weight[group * group_ci : (group + 1) * group_ci, first_co : first_co + chunk_co]
                 for row, column in layout["places"]:
                     if q_h + row >= h["in"] or q_w + column >= w["in"]:
                         continue
                     source = row * layout["position_pitch"] + column * w["stride"] * layout["column_pitch"]
                     total = sums.setdefault((q_h + row, q_w + column), np.zeros(group_ci))
                     for co, k_h, k_w, place in layout["taps"]:
-                        o_h = row_0 + row * h["stride"] + k_h * row_chunks * h["dilation"]
+                        o_h = row_0 + row * h["stride"] + k_h * h["dilation"]
                         o_w = column_0 + column * w["stride"] + k_w * w["dilation"]
-                        if layout["zeroed"] or (0 <= o_h < h["out"] and 0 <= o_w < w["out"]):
-                            total += stage[source + place] * filters[:, co, k_h * row_chunks, k_w]
+                        if 0 <= o_h < h["out"] and 0 <= o_w < w["out"]:
+                            total += stage[source + place] * filters[:, co, k_h, k_w]
             for (row, column), total in sums.items():
                 result[image, group * group_ci : (group + 1) * group_ci, row, column] = total
                 writes[image, group * group_ci : (group + 1) * group_ci, row, column] += 1

@@ -105,10 +105,9 @@ static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan)
 // The same of the gradient of the input.
 static py::object mma_grad_input_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
-  const convt::MmaGradInputTile tile{number("instance"), number("warps"),  number("splits"),
-                                     number("tile_h"),   number("tile_w"), number("chunk_co"),
-                                     number("chunk_kh"), number("stages"), number("blocks_per_group"),
-                                     number("order"),    number("padding")};
+  const convt::MmaGradInputTile tile{
+      number("instance"), number("warps"),  number("splits"),           number("tile_h"), number("tile_w"),
+      number("chunk_co"), number("stages"), number("blocks_per_group"), number("order"),  number("padding")};
   convt::MmaGradInputLayout layout;
   if (!convt::make_mma_grad_input_layout(problem_of(problem), tile, &layout)) return py::none();
   py::dict result;
@@ -120,14 +119,13 @@ static py::object mma_grad_input_layout(const py::dict& problem, const py::dict&
   CONVT_FIELD(stages), CONVT_FIELD(slots), CONVT_FIELD(slot_q), CONVT_FIELD(slot_k), CONVT_FIELD(apart);
   CONVT_FIELD(joined), CONVT_FIELD(row_step), CONVT_FIELD(columns), CONVT_FIELD(slot_pitch);
   CONVT_FIELD(interleaved), CONVT_FIELD(column_pitch), CONVT_FIELD(result_channels_last);
-  CONVT_FIELD(loaders), CONVT_FIELD(zeroed), CONVT_FIELD(raw_weights), CONVT_FIELD(raw_pitch), CONVT_FIELD(raw_bytes);
-  CONVT_FIELD(position_pitch), CONVT_FIELD(tap_pitch), CONVT_FIELD(channel_pitch), CONVT_FIELD(weight_pitch);
+  CONVT_FIELD(loaders), CONVT_FIELD(raw_weights), CONVT_FIELD(raw_pitch), CONVT_FIELD(raw_bytes);
+  CONVT_FIELD(position_pitch), CONVT_FIELD(tap_pitch), CONVT_FIELD(channel_pitch);
   CONVT_FIELD(stage_bytes), CONVT_FIELD(depth), CONVT_FIELD(steps), CONVT_FIELD(weight_begin), CONVT_FIELD(run);
   CONVT_FIELD(offset_begin), CONVT_FIELD(barrier_begin), CONVT_FIELD(wide), CONVT_FIELD(shared_bytes);
-  CONVT_FIELD(num_blocks), CONVT_FIELD(chunk_kh), CONVT_FIELD(row_chunks), CONVT_FIELD(alternate);
+  CONVT_FIELD(num_blocks);
 #undef CONVT_FIELD
-  py::list taps, positions,
-      chunks;  // of K: (channel, kh, kw, element of the stage); of a tile's positions: (row, column)
+  py::list taps, positions;  // of K: (channel, kh, kw, element of the stage); of a tile's positions: (row, column)
   for (int32_t index = 0; index < layout.depth; ++index) {
     const convt::GradInputTap tap = convt::grad_input_tap(layout, index);
     taps.append(py::make_tuple(tap.co, tap.k_h, tap.k_w, convt::grad_input_place(layout, tap)));
@@ -137,11 +135,7 @@ static py::object mma_grad_input_layout(const py::dict& problem, const py::dict&
     convt::grad_input_position(layout, index, &row, &column);
     positions.append(py::make_tuple(row, column));
   }
-  for (int32_t index = 0; index < layout.num_chunks; ++index) {
-    const convt::GradInputChunk chunk = convt::grad_input_chunk(layout, index);
-    chunks.append(py::make_tuple(chunk.co, chunk.k_h));
-  }
-  result["taps"] = taps, result["places"] = positions, result["chunks"] = chunks;
+  result["taps"] = taps, result["places"] = positions;
   return result;
 }
 
@@ -182,14 +176,14 @@ static py::object mma_grad_weight_layout(const py::dict& problem, const py::dict
   CONVT_FIELD(x_runs), CONVT_FIELD(gy_runs), CONVT_FIELD(columns_apart), CONVT_FIELD(x_pixel), CONVT_FIELD(gy_column);
   CONVT_FIELD(gy_pixel), CONVT_FIELD(gy_tap_column);
 #undef CONVT_FIELD
-  const convt::WeightOperands operands = convt::kMmaGradWeightInstances[tile.instance].operands;
-  result["channels_inner"] = operands != convt::WeightOperands::kColumns;
+  const convt::MmaGradWeightInstance& instance = convt::kMmaGradWeightInstances[tile.instance];
+  result["channels_inner"] = instance.operands == convt::WeightOperands::kPixels;
   py::list rows, pixels;  // (channel, kh, kw, element of the stage)
   for (int32_t index = 0; index < layout.rows; ++index) {
     const convt::MmaGradWeightRow row = convt::mma_grad_weight_row(layout, index);
     rows.append(py::make_tuple(row.co, row.kh, row.kw, convt::mma_grad_weight_place(layout, row)));
   }
-  for (int32_t k = 0; k < layout.steps * convt::mma_grad_weight_pixels(operands); ++k) {
+  for (int32_t k = 0; k < layout.steps * convt::kMmaGradWeightPixels; ++k) {
     pixels.append(convt::mma_grad_weight_pixel(layout, k % 4) + k / 4 * layout.next_pixels);
   }
   result["rows"] = rows, result["pixels"] = pixels;
