@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "direct/instances.h"
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "tiling/terms.h"
@@ -44,8 +44,8 @@ struct ThinDirectWeightLayout {
   int32_t group_ci;
   int32_t pixels;  // of the input, all images
   // A CTA's number is (input channel, output channel of the group, tap row, run of taps), the last one fastest.
-  Divisor by_runs, by_kernel_h, by_group_co, by_group_ci;
-  Divisor by_columns, by_rows;  // a pixel's number: image, row, column
+  FastDivmod by_runs, by_kernel_h, by_group_co, by_group_ci;
+  FastDivmod by_columns, by_rows;  // a pixel's number: image, row, column
   int64_t num_blocks;
 };
 

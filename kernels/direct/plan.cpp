@@ -89,12 +89,12 @@ bool make_thin_direct_weight_layout(const ConvTProblem& problem, ThinDirectWeigh
   std::copy_n(problem.w_stride, 4, layout->weight_stride);
   layout->group_ci = static_cast<int32_t>(group_ci);
   layout->pixels = static_cast<int32_t>(pixels);
-  layout->by_runs = Divisor::of(static_cast<int32_t>(runs));
-  layout->by_kernel_h = Divisor::of(h.kernel);
-  layout->by_group_co = Divisor::of(static_cast<int32_t>(group_co));
-  layout->by_group_ci = Divisor::of(static_cast<int32_t>(group_ci));
-  layout->by_columns = Divisor::of(w.in);
-  layout->by_rows = Divisor::of(h.in);
+  layout->by_runs = FastDivmod::of(static_cast<int32_t>(runs));
+  layout->by_kernel_h = FastDivmod::of(h.kernel);
+  layout->by_group_co = FastDivmod::of(static_cast<int32_t>(group_co));
+  layout->by_group_ci = FastDivmod::of(static_cast<int32_t>(group_ci));
+  layout->by_columns = FastDivmod::of(w.in);
+  layout->by_rows = FastDivmod::of(h.in);
   return true;
 }
 

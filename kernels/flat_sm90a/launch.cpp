@@ -37,8 +37,8 @@ flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const Fla
   params.sub_w = program.sub_w;
   for (int32_t i = 0; i < program.sub_h; ++i) params.residue_h[i] = program.window_h[i].residue;
   for (int32_t i = 0; i < program.sub_w; ++i) params.residue_w[i] = program.window_w[i].residue;
-  params.by_pitch = Divisor::of(layout.geometry.pitch);
-  params.by_image_rows = Divisor::of(layout.geometry.image_rows);
+  params.by_pitch = FastDivmod::of(layout.geometry.pitch);
+  params.by_image_rows = FastDivmod::of(layout.geometry.image_rows);
   params.lead = layout.geometry.lead;
   params.plane_positions = static_cast<int32_t>(plan.plane_bytes / 16);
   params.planes = plan.num_chunks * 2 * plan.k_steps;
@@ -55,8 +55,8 @@ flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const Fla
   for (params.planes_each = 8; params.planes_each > 0; params.planes_each /= 2) {
     const int32_t of_group = ceil_div(params.planes, params.planes_each << params.threads_of_position_log2);
     plane_blocks = problem.groups * of_group;
-    params.by_group_blocks = Divisor::of(of_group);
-    params.by_plane_blocks = Divisor::of(static_cast<int32_t>(plane_blocks));
+    params.by_group_blocks = FastDivmod::of(of_group);
+    params.by_plane_blocks = FastDivmod::of(static_cast<int32_t>(plane_blocks));
     if (plane_blocks * position_blocks >= kFlatEnoughPackBlocks || params.planes_each == 1) break;
   }
   *blocks = plane_blocks * position_blocks;
@@ -84,11 +84,11 @@ flat_sm90a::Params convolve_params(const ConvTProblem& problem, const FlatTile& 
   params.result_step_h = gemm.result_step_h;
   params.channels_last = is_channels_last(to);
   params.unit = storable_neighbours(problem, params.result);
-  params.block_tiles = Divisor::of(layout.grid.block_tiles);
-  params.h_phases = Divisor::of(program.phases_h);
-  params.group_tiles = Divisor::of(static_cast<int32_t>(problem.groups));
-  params.by_pitch = Divisor::of(layout.geometry.pitch);
-  params.by_image_rows = Divisor::of(layout.geometry.image_rows);
+  params.block_tiles = FastDivmod::of(layout.grid.block_tiles);
+  params.h_phases = FastDivmod::of(program.phases_h);
+  params.group_tiles = FastDivmod::of(static_cast<int32_t>(problem.groups));
+  params.by_pitch = FastDivmod::of(layout.geometry.pitch);
+  params.by_image_rows = FastDivmod::of(layout.geometry.image_rows);
   params.sub_tiles = program.sub_h * program.sub_w;
   params.group_planes = plan.num_chunks * 2 * plan.k_steps * params.sub_tiles;
   const int32_t pitch = layout.geometry.pitch;

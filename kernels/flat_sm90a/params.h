@@ -6,7 +6,7 @@
 
 #include "flat_sm90a/layout.h"
 #include "pack/params.h"
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "plan/tap_program.h"
 #include "problem/epilogue.h"
 
@@ -22,13 +22,13 @@ struct PackParams {
   int32_t step_h, step_w;  // from an element of a residue to the next
   int32_t sub_h, sub_w;    // residues
   int32_t residue_h[kMaxWindows], residue_w[kMaxWindows];
-  Divisor by_pitch, by_image_rows;
+  FastDivmod by_pitch, by_image_rows;
   int32_t lead;
   int32_t plane_positions;
   int32_t planes;                    // of a group
   int32_t threads_of_position_log2;  // neighbouring threads that take planes of one position
   int32_t planes_each;               // of a thread
-  Divisor by_plane_blocks, by_group_blocks;
+  FastDivmod by_plane_blocks, by_group_blocks;
   bool channel_vectors;  // 16 bytes of neighbouring channels may be read at once
 };
 
@@ -46,8 +46,8 @@ struct Params : FlatTile {
   int32_t unit;  // neighbours in memory that may be stored together, 1 to 8: NCHW columns, channels_last channels
 
   // Counts along each digit of a tile's number, fastest first; then tiles of positions.
-  Divisor block_tiles, h_phases, group_tiles;
-  Divisor by_pitch, by_image_rows;
+  FastDivmod block_tiles, h_phases, group_tiles;
+  FastDivmod by_pitch, by_image_rows;
   int32_t group_planes;  // planes of a group, all residues counted
   int32_t sub_tiles;     // residues
 

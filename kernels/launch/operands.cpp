@@ -106,10 +106,10 @@ void launch_pack_pixels(const ConvTProblem& problem, const Plan& plan, const Pix
   params.all_vectors = static_cast<int32_t>(problem.groups) * packed_as.vectors;
   params.channels_inner = is_channels_last(stride);
   params.rounds = rounds && problem.precision != Precision::kTf32x3;
-  params.by_columns = Divisor::of(packed_as.columns);
-  params.by_rows = Divisor::of(packed_as.rows);
-  params.by_group = Divisor::of(packed_as.vectors * elements_of_vector(problem.dtype));
-  params.by_vector_tiles = Divisor::of(ceil_div(params.all_vectors, kPackTileVectors));
+  params.by_columns = FastDivmod::of(packed_as.columns);
+  params.by_rows = FastDivmod::of(packed_as.rows);
+  params.by_group = FastDivmod::of(packed_as.vectors * elements_of_vector(problem.dtype));
+  params.by_vector_tiles = FastDivmod::of(ceil_div(params.all_vectors, kPackTileVectors));
   const int64_t blocks = int64_t{ceil_div(params.num_pixels, kPackTilePixels)} * params.by_vector_tiles.value;
   launch_kernel(pack::pack_pixels(problem.dtype), Grid{plan.kernel, blocks, dim3(kPackTileThreads), kPackTileBytes},
                 stream, params);
@@ -126,9 +126,9 @@ void launch_pack_rows(const ConvTProblem& problem, const Plan& plan, int64_t cha
   const int64_t vector = elements_of_vector(problem.dtype);
   params.columns = columns;
   params.num_vectors = static_cast<int32_t>(images * packed_stride[0] / vector);
-  params.by_vectors = Divisor::of(static_cast<int32_t>(packed_stride[2] / vector));
-  params.by_rows = Divisor::of(rows);
-  params.by_channels = Divisor::of(static_cast<int32_t>(channels));
+  params.by_vectors = FastDivmod::of(static_cast<int32_t>(packed_stride[2] / vector));
+  params.by_rows = FastDivmod::of(rows);
+  params.by_channels = FastDivmod::of(static_cast<int32_t>(channels));
   const int64_t blocks = ceil_div(params.num_vectors, kPackRowsThreads);
   launch_kernel(pack::pack_rows(problem.dtype), Grid{plan.kernel, blocks, dim3(kPackRowsThreads)}, stream, params);
 }

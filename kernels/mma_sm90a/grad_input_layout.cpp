@@ -187,18 +187,18 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
                                                                         : 0;
     layout->wide = layout->run == 16 ? divides(4) : element == 4 && plan.tile_w % 2 == 0 && divides(2);
   }
-  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
-  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
-  layout->by_copies = Reciprocal::of(layout->joined ? 1 : layout->slots);
-  layout->by_kernel_h = Reciprocal::of(h.kernel);
-  layout->by_row_tiles = Reciprocal::of(layout->row_tiles);
-  layout->by_steps = Reciprocal::of(layout->steps);
-  layout->by_taps = Reciprocal::of(h.kernel * w.kernel);
-  layout->by_kernel_w = Reciprocal::of(w.kernel);
-  layout->by_chunk_co = Reciprocal::of(plan.chunk_co);
-  layout->by_order_run = Reciprocal::of(plan.order > 0 ? plan.chunk_co / plan.order : 1);
-  layout->by_tile_h = Reciprocal::of(plan.tile_h);
-  layout->by_tile_w = Reciprocal::of(plan.tile_w);
+  layout->by_tiles_w = SmallDivmod::of(layout->tiles_w);
+  layout->by_tiles_h = SmallDivmod::of(layout->tiles_h);
+  layout->by_copies = SmallDivmod::of(layout->joined ? 1 : layout->slots);
+  layout->by_kernel_h = SmallDivmod::of(h.kernel);
+  layout->by_row_tiles = SmallDivmod::of(layout->row_tiles);
+  layout->by_steps = SmallDivmod::of(layout->steps);
+  layout->by_taps = SmallDivmod::of(h.kernel * w.kernel);
+  layout->by_kernel_w = SmallDivmod::of(w.kernel);
+  layout->by_chunk_co = SmallDivmod::of(plan.chunk_co);
+  layout->by_order_run = SmallDivmod::of(plan.order > 0 ? plan.chunk_co / plan.order : 1);
+  layout->by_tile_h = SmallDivmod::of(plan.tile_h);
+  layout->by_tile_w = SmallDivmod::of(plan.tile_w);
   return true;
 }
 

@@ -105,8 +105,8 @@ struct MmaGradInputLayout {
   int32_t
       run;  // positions of a row that are numbered one after the other, whole sectors of the result; 0: all of the tile
   bool wide;  // a lane writes its neighbours at once, four in a run of sixteen, otherwise two; or its channels
-  Reciprocal by_tiles_w, by_tiles_h, by_copies, by_kernel_h, by_row_tiles, by_steps;
-  Reciprocal by_taps, by_kernel_w, by_chunk_co, by_order_run, by_tile_h, by_tile_w;  // of the tables
+  SmallDivmod by_tiles_w, by_tiles_h, by_copies, by_kernel_h, by_row_tiles, by_steps;
+  SmallDivmod by_taps, by_kernel_w, by_chunk_co, by_order_run, by_tile_h, by_tile_w;  // of the tables
 
   int32_t shared_bytes;
   int64_t num_blocks;
@@ -121,14 +121,14 @@ struct GradInputTap {
 CONVT_HOST_DEVICE inline GradInputTap grad_input_tap(const MmaGradInputLayout& layout, int32_t index) {
   int32_t co, tap;
   if (layout.order == 0) {
-    co = quotient(index, layout.by_taps);
-    tap = index - co * layout.by_taps.divisor;
+    co = layout.by_taps(index);
+    tap = index - co * layout.by_taps.value;
   } else {
-    tap = quotient(index, layout.by_chunk_co);
-    const int32_t c = index - tap * layout.chunk_co, run = quotient(c, layout.by_order_run);
-    co = (c - run * layout.by_order_run.divisor) * layout.order + run;
+    tap = layout.by_chunk_co(index);
+    const int32_t c = index - tap * layout.chunk_co, run = layout.by_order_run(c);
+    co = (c - run * layout.by_order_run.value) * layout.order + run;
   }
-  const int32_t k_h = quotient(tap, layout.by_kernel_w);
+  const int32_t k_h = layout.by_kernel_w(tap);
   return GradInputTap{co, k_h, tap - k_h * layout.w.kernel};
 }
 
@@ -149,12 +149,11 @@ CONVT_HOST_DEVICE inline int32_t grad_input_position_place(const MmaGradInputLay
 CONVT_HOST_DEVICE inline void grad_input_position(const MmaGradInputLayout& layout, int32_t index, int32_t* row,
                                                   int32_t* column) {
   if (layout.run == 0) {
-    *row = quotient(index, layout.by_tile_w);
+    *row = layout.by_tile_w(index);
     *column = index - *row * layout.tile_w;
     return;
   }
-  const int32_t number = index / layout.run, column_run = quotient(number, layout.by_tile_h),
-                place = index - number * layout.run;
+  const int32_t number = index / layout.run, column_run = layout.by_tile_h(number), place = index - number * layout.run;
   *row = number - column_run * layout.tile_h;
   *column =
       column_run * layout.run +

@@ -92,7 +92,7 @@ __device__ __forceinline__ int32_t row_of_slot(const GradInputParams& params, in
     return slot * params.row_step;
   }
   int32_t k;
-  const int32_t q = divide(slot, params.by_kernel_h, &k);
+  const int32_t q = params.by_kernel_h(slot, &k);
   *place = q * params.position_pitch + k * params.tap_pitch;
   return q * params.h.stride + k * params.h.dilation;
 }
@@ -112,9 +112,9 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
   const int32_t place_begin = begin * params.column_pitch, planes = params.interleaved ? 1 : params.chunk_co;
   uint32_t total = 0;
 #pragma unroll 1
-  for (int32_t item = loading_thread(params); item < planes * params.by_copies.divisor; item += 32 * params.loaders) {
+  for (int32_t item = loading_thread(params); item < planes * params.by_copies.value; item += 32 * params.loaders) {
     int32_t slot;
-    const int32_t channel = divide(item, params.by_copies, &slot);
+    const int32_t channel = params.by_copies(item, &slot);
     int32_t place;
     int32_t row = row_of_slot(params, slot, &place);
     int32_t elements = (end - begin - 1) * params.column_pitch + (params.interleaved ? params.chunk_co : 1);
@@ -219,7 +219,7 @@ __device__ __forceinline__ void make_fragments(const GradInputParams& params, co
     for (int i = 0; i < kBatch; ++i) {
       const int32_t fragment = begin + i * params.warps;
       int32_t row_tile, step;
-      const int32_t chunk = divide(divide(fragment, params.by_row_tiles, &row_tile), params.by_steps, &step);
+      const int32_t chunk = params.by_steps(params.by_row_tiles(fragment, &row_tile), &step);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int32_t ci = fragment_channel<Traits>(params, row_tile, half, row);

@@ -126,7 +126,7 @@ namespace convt::mma_sm90a {
 
 // How pixels of an operand come one by one.
 struct PixelCopies {
-  Divisor by_vectors;  // copies of a pixel
+  FastDivmod by_vectors;  // copies of a pixel
   int32_t lanes_pixels;  // 32 copies in pixels and a rest
   int32_t lanes_vectors;
   int32_t vector_bytes;  // of a copy: 16, 8, 4 or 2
@@ -135,10 +135,10 @@ struct PixelCopies {
 // What the kernel is launched with, constant for the whole grid: what the loader of strips reads, and the rest.
 struct GradWeightParams : tiling::StripParams {
   MmaGradWeightLayout layout;
-  Divisor by_step_columns;  // columns of grad_output from a step to the next
+  FastDivmod by_step_columns;  // columns of grad_output from a step to the next
   PixelCopies x_copies;  // where channels are innermost
   PixelCopies gy_copies;
-  Divisor by_block_kw;
+  FastDivmod by_block_kw;
 };
 
 }  // namespace convt::mma_sm90a

@@ -51,7 +51,7 @@ __device__ __forceinline__ void make_tables(const Params& params, const Pass& pa
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < params.position_units * Traits::kUnitPositions; index += params.threads) {
     int32_t column;
-    const int32_t row = divide(index, params.by_tile_w, &column);
+    const int32_t row = params.by_tile_w(index, &column);
     s_positions[index] =
         index < params.positions
             ? make_int2((row * params.pitch + params.column_begin + column) * 8,

@@ -32,7 +32,7 @@ mma_sm90a::PixelCopies pixel_copies(const void* elements, const int64_t (&stride
   int64_t bytes = pixel_vector_bytes(stride, group, block, dtype);
   while (!is_aligned(elements, bytes)) bytes /= 2;
   const auto vectors = static_cast<int32_t>(block * element_bytes(dtype) / bytes);
-  return {Divisor::of(vectors), 32 / vectors, 32 % vectors, static_cast<int32_t>(bytes)};
+  return {FastDivmod::of(vectors), 32 / vectors, 32 % vectors, static_cast<int32_t>(bytes)};
 }
 
 // Rows of grad_output begin and end on vectors, so that copies of whole vectors write nothing beside them.
@@ -94,11 +94,11 @@ void launch_mma_grad_weight(const ConvTProblem& problem, const Plan& plan, const
   const bool channels_inner = instance.operands == WeightOperands::kPixels;
   params.taps_w = layout.block_kw;
   params.zero_borders = (channels_inner && !layout.gy_runs) || has_rows_of_vectors(problem, channels_inner, pointers.y);
-  params.by_step_columns = Divisor::of(2 * layout.next_pixels * problem.w.stride);
+  params.by_step_columns = FastDivmod::of(2 * layout.next_pixels * problem.w.stride);
   if (channels_inner) {
     params.x_copies = pixel_copies(pointers.x, problem.x_stride, params.group_ci, params.block_ci, problem.dtype);
     params.gy_copies = pixel_copies(pointers.y, problem.y_stride, params.group_co, params.block_co, problem.dtype);
-    params.by_block_kw = Divisor::of(layout.columns_apart ? layout.block_kw : 1);
+    params.by_block_kw = FastDivmod::of(layout.columns_apart ? layout.block_kw : 1);
   }
   launch_kernel(mma_sm90a::grad_weight_kernel_of(tile.instance), grid_of(plan), stream, params);
   const int64_t size[4] = {params.group_co, problem.h.kernel, problem.w.kernel, problem.c_in};

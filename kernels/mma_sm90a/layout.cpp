@@ -48,8 +48,8 @@ void make_columns(int32_t block_co, bool split_phases, const MmaInstance& instan
 void list_places(MmaLayout* layout) {
   layout->vectors = layout->pitch / layout->vector;
   layout->places = layout->rows * layout->vectors;
-  layout->by_vectors = Reciprocal::of(layout->vectors);
-  layout->by_places = Reciprocal::of(layout->places);
+  layout->by_vectors = SmallDivmod::of(layout->vectors);
+  layout->by_places = SmallDivmod::of(layout->places);
 }
 
 // The source tile of one channel, raw and as operand. False where it is far beyond what fits.
@@ -187,13 +187,13 @@ bool finish_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayo
   layout->shared_bytes =
       round_up(layout->step_begin + 8 * layout->taps * layout->chunk_steps * layout->column_units, 16);
 
-  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
-  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
-  layout->by_plane_quads = Reciprocal::of(layout->raw_channel / 4);
-  layout->by_tile_w = Reciprocal::of(layout->tile_w);
-  layout->by_column_tiles = Reciprocal::of(layout->column_tiles);
-  layout->by_chunk_steps = Reciprocal::of(layout->chunk_steps);
-  layout->by_taps = Reciprocal::of(layout->taps);
+  layout->by_tiles_w = SmallDivmod::of(layout->tiles_w);
+  layout->by_tiles_h = SmallDivmod::of(layout->tiles_h);
+  layout->by_plane_quads = SmallDivmod::of(layout->raw_channel / 4);
+  layout->by_tile_w = SmallDivmod::of(layout->tile_w);
+  layout->by_column_tiles = SmallDivmod::of(layout->column_tiles);
+  layout->by_chunk_steps = SmallDivmod::of(layout->chunk_steps);
+  layout->by_taps = SmallDivmod::of(layout->taps);
   return true;
 }
 
@@ -280,15 +280,15 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, 
   layout->barriers_begin = layout->group_begin + 16 * layout->groups_of_steps;
   layout->shared_bytes = layout->barriers_begin + 16 * plan.slots;
 
-  layout->by_tiles_w = Reciprocal::of(1);
-  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
-  layout->by_column_tiles = Reciprocal::of(layout->column_tiles);
-  layout->by_chunk_steps = Reciprocal::of(layout->chunk_steps);
-  layout->by_taps = Reciprocal::of(layout->taps);
-  layout->by_units = Reciprocal::of(layout->units);
-  layout->by_unit_columns = Reciprocal::of(layout->column_units);
-  layout->by_units_w = Reciprocal::of(layout->units_w);
-  layout->by_slots = Reciprocal::of(plan.slots);
+  layout->by_tiles_w = SmallDivmod::of(1);
+  layout->by_tiles_h = SmallDivmod::of(layout->tiles_h);
+  layout->by_column_tiles = SmallDivmod::of(layout->column_tiles);
+  layout->by_chunk_steps = SmallDivmod::of(layout->chunk_steps);
+  layout->by_taps = SmallDivmod::of(layout->taps);
+  layout->by_units = SmallDivmod::of(layout->units);
+  layout->by_unit_columns = SmallDivmod::of(layout->column_units);
+  layout->by_units_w = SmallDivmod::of(layout->units_w);
+  layout->by_slots = SmallDivmod::of(plan.slots);
   return true;
 }
 

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "mma_sm90a/instances.h"
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/problem.h"
 #include "tiling/axis.h"
 
@@ -140,7 +140,7 @@ struct MmaLayout {
 
   int32_t threads, warps;
   int32_t loaders;  // threads that load and convert: with one chunk all but those of the last warp, which alone stores
-  Reciprocal by_tiles_w, by_tiles_h, by_vectors, by_places, by_plane_quads, by_tile_w, by_column_tiles, by_chunk_steps,
+  SmallDivmod by_tiles_w, by_tiles_h, by_vectors, by_places, by_plane_quads, by_tile_w, by_column_tiles, by_chunk_steps,
       by_taps;
 
   // Of tiles of whole rows alone, which have no raw slots, operand planes and staged rows.
@@ -153,7 +153,7 @@ struct MmaLayout {
   int32_t slot_elements;
   int32_t row_step;  // elements from a position row to the next, in a staged channel as in memory
   int32_t barriers_begin, group_begin;
-  Reciprocal by_units, by_unit_columns, by_units_w, by_slots;
+  SmallDivmod by_units, by_unit_columns, by_units_w, by_slots;
 
   int32_t shared_bytes;
   int64_t num_blocks;

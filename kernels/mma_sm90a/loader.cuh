@@ -26,8 +26,8 @@ __device__ __forceinline__ void load_raw(const Params& params, const Pass& pass,
 #pragma unroll 1
   for (int32_t item = threadIdx.x; item < items; item += params.loaders) {
     int32_t place, vector;
-    const int32_t first = divide(item, params.by_places, &place) * kMmaLoadChannels;
-    const int32_t row = divide(place, params.by_vectors, &vector) + first_row;
+    const int32_t first = params.by_places(item, &place) * kMmaLoadChannels;
+    const int32_t row = params.by_vectors(place, &vector) + first_row;
     const int32_t column = vector * params.vector + first_column;
     const bool inside = static_cast<uint32_t>(row) < static_cast<uint32_t>(params.h.in) &&
                         static_cast<uint32_t>(column) < static_cast<uint32_t>(params.w.in);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void make_operand(const Params& params, int32_t chunk
   using Element = typename Traits::Element;
   constexpr int kChannels = Traits::kPlaneChannels, kWords = sizeof(Element);  // of a quad: four positions of a channel
   const int32_t channels = min(params.chunk_ci, params.group_ci - chunk * params.chunk_ci);
-  const int32_t items = params.chunk_steps * 4 * params.by_plane_quads.divisor;
+  const int32_t items = params.chunk_steps * 4 * params.by_plane_quads.value;
   const uint32_t raw_channel = params.raw_channel * static_cast<uint32_t>(sizeof(Element));
   constexpr int kBatch = 2;  // all loads before the first store
 #pragma unroll 1
@@ -75,7 +75,7 @@ __device__ __forceinline__ void make_operand(const Params& params, int32_t chunk
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       int32_t quad;
-      const int32_t plane = divide(begin + i * params.loaders, params.by_plane_quads, &quad);
+      const int32_t plane = params.by_plane_quads(begin + i * params.loaders, &quad);
       const int32_t first = plane * kChannels;
       s_to[i] = s_operand + (plane * params.plane + quad * 4) * 8;
 #pragma unroll
@@ -143,9 +143,9 @@ __device__ __forceinline__ void load_weights(const Params& params, const Pass& p
     for (int i = 0; i < kBatch; ++i) {
       const int32_t fragment = begin + i * params.warps;
       int32_t column_tile, step, tap;
-      const int32_t tap_step = divide(fragment, params.by_column_tiles, &column_tile);
-      const int32_t chunk_tap = divide(tap_step, params.by_chunk_steps, &step);
-      const int32_t chunk = divide(chunk_tap, params.by_taps, &tap);
+      const int32_t tap_step = params.by_column_tiles(fragment, &column_tile);
+      const int32_t chunk_tap = params.by_chunk_steps(tap_step, &step);
+      const int32_t chunk = params.by_taps(chunk_tap, &tap);
       const int32_t first = (4 * (chunk * params.chunk_steps + step) + lane % 4) * kChannels;
       const int32_t* s_place = s_places + tap * columns + column_tile * kMmaColumns + column;
 #pragma unroll

@@ -150,7 +150,7 @@ __device__ __forceinline__ void multiply_rows(const Params& params, const Pass& 
     if (done) {
       if (index >= warps) {
         int32_t slot;
-        const int32_t round = divide(last.tile, params.by_slots, &slot);
+        const int32_t round = params.by_slots(last.tile, &slot);
         const uint32_t s_full = s_barriers + slot * 16, s_empty = s_full + 8;
         if (round > 0) ptx::mbarrier_wait(s_empty, (round - 1) & 1);
         stage_rows_unit<Traits>(

@@ -83,9 +83,9 @@ __device__ __forceinline__ RowsUnit rows_unit_of(const Params& params, const Pas
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   RowsUnit unit;
   int32_t number, column;
-  unit.tile = divide(index, params.by_units, &number);
-  const int32_t position = divide(number, params.by_unit_columns, &unit.column_unit);
-  const int32_t row = divide(position, params.by_units_w, &column);
+  unit.tile = params.by_units(index, &number);
+  const int32_t position = params.by_unit_columns(number, &unit.column_unit);
+  const int32_t row = params.by_units_w(position, &column);
   const Tile tile = tile_of(params, tiles[unit.tile]);
   unit.q_h = tile.q_h + row;
   unit.q_w = tile.q_w + column * Traits::kUnitPositions;

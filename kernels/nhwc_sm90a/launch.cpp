@@ -103,8 +103,8 @@ void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProg
     params->k_channels = pixels.channels;
     params->channels_inner = is_channels_last(from);
     params->num_places = plan.box_w * plan.box_h * plan.tile_n;
-    params->by_box_w = Divisor::of(plan.box_w);
-    params->by_box_h = Divisor::of(plan.box_h);
+    params->by_box_w = FastDivmod::of(plan.box_w);
+    params->by_box_h = FastDivmod::of(plan.box_h);
     return;
   }
   const int32_t row_bytes = nhwc_row_bytes(instance.k_steps);
@@ -149,30 +149,30 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
     params.row_pitch = nhwc_row_pitch(params.channels_last, plan.tile_w * plan.tile_h * plan.tile_n, scale_w,
                                       static_cast<int32_t>(element_bytes(problem.dtype)));
     while (1 << params.pixel_lanes_log2 < std::min(kNhwcRowChannels, params.n_channels)) ++params.pixel_lanes_log2;
-    params.by_run = Divisor::of(run);
-    params.by_tile_h = Divisor::of(plan.tile_h);
+    params.by_run = FastDivmod::of(run);
+    params.by_tile_h = FastDivmod::of(plan.tile_h);
   }
-  params.together = Divisor::of(plan.together);
+  params.together = FastDivmod::of(plan.together);
   params.windows_of_row = grid.phases_w;
   params.step_h = program.source_step_h;
   params.step_w = program.source_step_w;
   params.scale_h = forward ? problem.h.stride : 1;
   params.scale_w = forward ? problem.w.stride : 1;
-  params.channel_tiles = Divisor::of(static_cast<int32_t>(problem.groups) * grid.channel_tiles);
-  params.group_tiles = Divisor::of(grid.channel_tiles);
-  params.phases_w = Divisor::of(grid.phases_w / plan.together);
-  params.phases = Divisor::of(grid.phases_h * grid.phases_w / plan.together);
-  params.w_tiles = Divisor::of(grid.w_tiles);
-  params.h_tiles = Divisor::of(grid.h_tiles);
+  params.channel_tiles = FastDivmod::of(static_cast<int32_t>(problem.groups) * grid.channel_tiles);
+  params.group_tiles = FastDivmod::of(grid.channel_tiles);
+  params.phases_w = FastDivmod::of(grid.phases_w / plan.together);
+  params.phases = FastDivmod::of(grid.phases_h * grid.phases_w / plan.together);
+  params.w_tiles = FastDivmod::of(grid.w_tiles);
+  params.h_tiles = FastDivmod::of(grid.h_tiles);
   params.whole_tiles = static_cast<int32_t>(plan.num_tiles - plan.divided);
   params.num_units = static_cast<int32_t>(params.whole_tiles + plan.divided * plan.parts);
-  params.parts = Divisor::of(plan.parts);
+  params.parts = FastDivmod::of(plan.parts);
   params.sums = static_cast<char*>(pointers.workspace);
   params.tile_w = plan.tile_w;
   params.tile_h = plan.tile_h;
   params.tile_n = plan.tile_n;
-  params.by_row = Divisor::of(plan.tile_w);
-  params.by_image = Divisor::of(plan.tile_h);
+  params.by_row = FastDivmod::of(plan.tile_w);
+  params.by_image = FastDivmod::of(plan.tile_h);
   params.box_w = plan.box_w;
   params.box_h = plan.box_h;
   params.splits = plan.splits;

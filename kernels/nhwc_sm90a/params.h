@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "nhwc_sm90a/layout.h"
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/epilogue.h"
 
 namespace convt::nhwc_sm90a {
@@ -39,24 +39,24 @@ struct Params {
   int32_t scale_h, scale_w;  // of result coordinates
 
   // Tiles: counts along each digit of a tile's number, fastest first; then tiles of images.
-  Divisor channel_tiles, phases, w_tiles, h_tiles;  // channels of all groups
-  Divisor group_tiles;  // a channel tile's number: group, tile
-  Divisor phases_w;
-  Divisor together;  // W phases of a place that a CTA has one after the other: the fastest digit, and then not among
-                     // `phases`
+  FastDivmod channel_tiles, phases, w_tiles, h_tiles;  // channels of all groups
+  FastDivmod group_tiles;  // a channel tile's number: group, tile
+  FastDivmod phases_w;
+  FastDivmod together;  // W phases of a place that a CTA has one after the other: the fastest digit, and then not among
+                        // `phases`
   int32_t windows_of_row;  // W phases in all
-  Divisor by_run, by_tile_h;  // a tile's place in rows: columns of a row with all W phases, rows of an image
+  FastDivmod by_run, by_tile_h;  // a tile's place in rows: columns of a row with all W phases, rows of an image
   int32_t row_pitch;
   int32_t pixel_lanes_log2;  // lanes that store the channels of a pixel, in channels_last
   bool pairs;  // two columns of a row may be stored together
   int32_t whole_tiles;  // that are units as they are
   int32_t num_units;
-  Divisor parts;        // of each of the others, which are units
-  char* sums;           // of parts, as reduce/ leaves them
-  uint32_t* arrived;    // parts of each divided tile; zero before
+  FastDivmod parts;  // of each of the others, which are units
+  char* sums;  // of parts, as reduce/ leaves them
+  uint32_t* arrived;  // parts of each divided tile; zero before
   int32_t tile_w, tile_h, tile_n;  // positions
-  Divisor by_row, by_image;        // a tile's positions: columns of a row, rows of an image
-  int32_t box_w, box_h;            // places
+  FastDivmod by_row, by_image;  // a tile's positions: columns of a row, rows of an image
+  int32_t box_w, box_h;  // places
   uint32_t group_bytes;  // from one group of eight positions to the next where matrix descriptors read the box, which
                          // copies round to TF32 then; otherwise 0
 
@@ -80,7 +80,7 @@ struct Params {
   uintptr_t last_element;
   int32_t source_h, source_w, k_channels;  // of a group
   int32_t num_places;
-  Divisor by_box_w, by_box_h;
+  FastDivmod by_box_w, by_box_h;
   Window windows[kNhwcMostWindows];  // of each phase, or all of each tile
 
   // The source as dimensions [image][row][column][group][channel], of which a box takes every step-th row and column: a

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -94,8 +94,8 @@ struct PackPixelsParams {
   int32_t all_vectors;  // of all groups
   bool channels_inner;  // neighbouring threads read neighbouring channels, otherwise columns
   bool rounds;  // float32 to TF32
-  Divisor by_columns, by_rows, by_vector_tiles;
-  Divisor by_group;  // a packed channel's number: group, channel
+  FastDivmod by_columns, by_rows, by_vector_tiles;
+  FastDivmod by_group;  // a packed channel's number: group, channel
 };
 
 // Of float32 or of 16-bit elements.

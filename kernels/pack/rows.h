@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -31,7 +31,7 @@ struct PackRowsParams {
   int64_t stride[4];  // of the source, in elements: image, channel, row, column
   int32_t columns;
   int32_t num_vectors;  // of 16 bytes, packed
-  Divisor by_vectors, by_rows, by_channels;  // of a packed row, of a channel, of an image
+  FastDivmod by_vectors, by_rows, by_channels;  // of a packed row, of a channel, of an image
 };
 
 // Of float32 or of 16-bit elements.

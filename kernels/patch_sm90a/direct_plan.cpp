@@ -68,9 +68,9 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
   if (positions > kLimit || columns > kLimit || problem.c_in > kLimit) return false;
   *layout = PatchDirectLayout{};
   layout->positions = static_cast<int32_t>(positions);
-  layout->by_image = Divisor::of(h.in * w.in);
-  layout->by_row = Divisor::of(w.in);
-  layout->position_tiles = Divisor::of(ceil_div(layout->positions, kDirectPositions * plan.consumers));
+  layout->by_image = FastDivmod::of(h.in * w.in);
+  layout->by_row = FastDivmod::of(w.in);
+  layout->position_tiles = FastDivmod::of(ceil_div(layout->positions, kDirectPositions * plan.consumers));
   layout->k_channels = static_cast<int32_t>(problem.c_in);
   layout->n_channels = static_cast<int32_t>(problem.c_out);
   layout->columns = static_cast<int32_t>(columns);
@@ -79,8 +79,8 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
   layout->num_chunks = static_cast<int32_t>(ceil_div(problem.c_in * element, int64_t{128}));
   layout->kernel_h = h.kernel;
   layout->kernel_w = w.kernel;
-  layout->channel_quads = Divisor::of(h.kernel * w.kernel / 4);
-  layout->row_quads = Divisor::of(pairs ? 1 : w.kernel / 4);
+  layout->channel_quads = FastDivmod::of(h.kernel * w.kernel / 4);
+  layout->row_quads = FastDivmod::of(pairs ? 1 : w.kernel / 4);
   layout->slots = plan.slots;
   if (layout->num_chunks > kDirectMostChunks) return false;
   layout->weights_begin = layout->num_chunks * 128 * kDirectPositions * plan.consumers;

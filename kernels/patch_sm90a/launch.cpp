@@ -24,9 +24,9 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   std::copy_n(source_stride(problem), 4, params.source_stride);
   std::copy_n(result_stride(problem), 4, params.result_stride);
   params.positions = static_cast<int32_t>(problem.batch * problem.h.in * problem.w.in);
-  params.by_image = Divisor::of(problem.h.in * problem.w.in);
-  params.by_row = Divisor::of(problem.w.in);
-  params.by_rows = Divisor::of(problem.h.in);
+  params.by_image = FastDivmod::of(problem.h.in * problem.w.in);
+  params.by_row = FastDivmod::of(problem.w.in);
+  params.by_rows = FastDivmod::of(problem.h.in);
   params.batch = static_cast<int32_t>(problem.batch);
   params.k_channels = weights.k_channels;
   params.n_channels = weights.n_channels;
@@ -41,10 +41,10 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   const PatchForm form = kPatchInstances[plan.instance].form;
   const bool aligned = is_aligned(params.result, 16);
   params.exchange = form == PatchForm::kGather && problem.h.in * problem.w.in % 4 == 0 && aligned;
-  params.tap_tiles = Divisor::of(grid.tap_tiles);
-  params.channel_tiles = Divisor::of(grid.channel_tiles);
+  params.tap_tiles = FastDivmod::of(grid.tap_tiles);
+  params.channel_tiles = FastDivmod::of(grid.channel_tiles);
   params.channel_blocks = grid.channel_blocks;
-  params.group_tiles = Divisor::of(grid.groups);
+  params.group_tiles = FastDivmod::of(grid.groups);
   params.num_tiles = static_cast<int32_t>(plan.num_tiles);
   params.tile_positions = plan.tile_positions;
   params.step = plan.step;

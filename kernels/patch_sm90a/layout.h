@@ -7,7 +7,7 @@
 
 #include "patch_sm90a/instances.h"
 #include "plan/device.h"
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/problem.h"
 #include "problem/shapes.h"
 
@@ -152,13 +152,13 @@ inline constexpr int32_t kDirectStagedWarp = 8 * (kDirectStagedBytes + 64);
 
 struct PatchDirectLayout {
   int32_t positions;  // of all images
-  Divisor by_image, by_row;  // positions
-  Divisor position_tiles;
+  FastDivmod by_image, by_row;  // positions
+  FastDivmod position_tiles;
   int32_t k_channels, n_channels, columns, column_tiles;
   int32_t block_tiles;  // of columns, for a CTA
   int32_t num_chunks;  // stages of a tile
   int32_t kernel_h, kernel_w;
-  Divisor channel_quads, row_quads;  // quads of a channel, and of a row of its taps
+  FastDivmod channel_quads, row_quads;  // quads of a channel, and of a row of its taps
   int32_t slots;  // for stages of weights
   int32_t weights_begin, staged_begin, barriers_begin;  // in shared memory
   int32_t shared_bytes;
@@ -207,10 +207,10 @@ inline constexpr int32_t kRunsStagedPitch = kRunsPositions + 4;
 
 struct PatchRunsLayout {
   int32_t positions;  // of all images
-  Divisor by_image, by_rows, by_width;  // positions and rows of positions of an image, positions of a row
+  FastDivmod by_image, by_rows, by_width;  // positions and rows of positions of an image, positions of a row
   int32_t total_rows;  // of all images
   int32_t rows;  // of a tile
-  Divisor channel_tiles;
+  FastDivmod channel_tiles;
   int32_t splits, splits_log2;
   int32_t num_stages, stage_channels;  // of the source
   int32_t stage_elements;  // of K

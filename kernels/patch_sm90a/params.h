@@ -21,8 +21,8 @@ struct Params {
   int64_t source_stride[4];  // elements
   int64_t result_stride[4];
   int32_t batch, positions;  // of all images
-  Divisor by_image, by_row;  // positions
-  Divisor by_rows;           // rows of an image
+  FastDivmod by_image, by_row;  // positions
+  FastDivmod by_rows;           // rows of an image
   int32_t k_channels, n_channels;  // per group
   int32_t kernel_h, kernel_w;      // of a position's patch of the result: 1 where patches are gathered
   int32_t patch_h, patch_w;        // of a position's patch of the source, where patches are gathered
@@ -31,7 +31,7 @@ struct Params {
   bool exchange;          // four neighbouring positions have their results in one run of memory, on 16 bytes
 
   // Tiles: counts along each digit of a tile's number, fastest first; then tiles of positions.
-  Divisor tap_tiles, channel_tiles, group_tiles;
+  FastDivmod tap_tiles, channel_tiles, group_tiles;
   int32_t channel_blocks;  // of 64 channels
   int32_t num_tiles, tile_positions;
   int32_t step;        // positions of a warpgroup: kPatchPositions, or as many as fill whole rows

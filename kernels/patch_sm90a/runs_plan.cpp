@@ -113,12 +113,12 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   if (plan.rows < 1 || plan.rows * int64_t{w.in} > kRunsPositions || plan.slots < kLeastSlots) return false;
   *layout = PatchRunsLayout{};
   layout->positions = static_cast<int32_t>(positions);
-  layout->by_image = Divisor::of(h.in * w.in);
-  layout->by_rows = Divisor::of(h.in);
-  layout->by_width = Divisor::of(w.in);
+  layout->by_image = FastDivmod::of(h.in * w.in);
+  layout->by_rows = FastDivmod::of(h.in);
+  layout->by_width = FastDivmod::of(w.in);
   layout->total_rows = static_cast<int32_t>(problem.batch * h.in);
   layout->rows = plan.rows;
-  layout->channel_tiles = Divisor::of(static_cast<int32_t>(ceil_div(problem.c_in, int64_t{plan.channels})));
+  layout->channel_tiles = FastDivmod::of(static_cast<int32_t>(ceil_div(problem.c_in, int64_t{plan.channels})));
   layout->splits = plan.splits;
   layout->splits_log2 = log2_of(plan.splits);
   layout->num_stages = static_cast<int32_t>(problem.c_out * taps / of_stage);

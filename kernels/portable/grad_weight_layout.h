@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "pack/pixels.h"
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "portable/instances.h"
 #include "problem/problem.h"
 
@@ -43,9 +43,9 @@ struct PortableGradWeightLayout {
   int32_t image_pixels;  // of the input
   int32_t num_pixels;  // of a launch
   int32_t chunk_pixels;  // whole stages
-  Divisor by_columns, by_rows;  // a pixel's number: image, row, column
+  FastDivmod by_columns, by_rows;  // a pixel's number: image, row, column
   // A CTA's number: chunk, group, tile of input channels, tile of output channels, tap row, tap.
-  Divisor by_chunks, by_groups, by_x_tiles, by_gy_tiles, by_kernel_h, by_kernel_w;
+  FastDivmod by_chunks, by_groups, by_x_tiles, by_gy_tiles, by_kernel_h, by_kernel_w;
   int32_t stages, shared_bytes, threads;
   int64_t num_blocks;
   int32_t num_slabs;  // of all launches

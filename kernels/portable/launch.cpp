@@ -41,12 +41,12 @@ void launch_pack_weights(const ConvTProblem& problem, const Plan& plan, const Po
   params.taps_inner = to_tap < std::min(to_k, to_n);
   const int32_t taps = layout.h.kernel * layout.w.kernel, of_tile = std::min(taps, kPackTilePixels);
   const int32_t n = std::min(layout.n_channels, kPackTilePixels / of_tile);
-  params.by_n = Divisor::of(n);
-  params.by_taps = Divisor::of(of_tile);
-  params.by_k_tiles = Divisor::of(ceil_div(layout.source.vectors, kPackTileVectors));
-  params.by_n_tiles = Divisor::of(ceil_div(layout.n_channels, n));
-  params.by_tap_tiles = Divisor::of(ceil_div(taps, of_tile));
-  params.by_kernel_w = Divisor::of(layout.w.kernel);
+  params.by_n = FastDivmod::of(n);
+  params.by_taps = FastDivmod::of(of_tile);
+  params.by_k_tiles = FastDivmod::of(ceil_div(layout.source.vectors, kPackTileVectors));
+  params.by_n_tiles = FastDivmod::of(ceil_div(layout.n_channels, n));
+  params.by_tap_tiles = FastDivmod::of(ceil_div(taps, of_tile));
+  params.by_kernel_w = FastDivmod::of(layout.w.kernel);
   const int64_t blocks = problem.groups * params.by_k_tiles.value * params.by_n_tiles.value * params.by_tap_tiles.value;
   launch_kernel(portable::pack_weights(problem.dtype),
                 Grid{plan.kernel, blocks, dim3(kPackTileThreads), kPackTileBytes}, stream, params);

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "pack/pixels.h"
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "portable/instances.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
@@ -61,9 +61,9 @@ struct PortableLayout {
   int32_t num_rows;  // of a launch
   int64_t result_stride[4];
   bool channels_last;  // of the result
-  Divisor by_columns, by_rows;  // a GEMM row's number: image, position row, position
-  Divisor by_n_tiles, by_phases, by_phases_w, by_m_tiles;  // a CTA's number: group, rows, phase, columns
-  Divisor by_tiles;  // a CTA's number: part of K, tile
+  FastDivmod by_columns, by_rows;  // a GEMM row's number: image, position row, position
+  FastDivmod by_n_tiles, by_phases, by_phases_w, by_m_tiles;  // a CTA's number: group, rows, phase, columns
+  FastDivmod by_tiles;  // a CTA's number: part of K, tile
   int32_t splits, stages, shared_bytes, threads;
   int64_t num_blocks;
   int64_t weight_bytes, source_bytes;  // of what is packed

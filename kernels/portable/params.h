@@ -40,8 +40,8 @@ struct PackWeightsParams {
   int32_t k_channels, n_channels;  // of a group
   int32_t channel_vectors, slot_vectors;
   bool k_outer, taps_inner;  // in memory: whether a result channel is nearer than a summed one, and taps nearer still
-  Divisor by_n, by_taps;  // of a CTA's columns: result channels, taps of each
-  Divisor by_k_tiles, by_n_tiles, by_tap_tiles, by_kernel_w;
+  FastDivmod by_n, by_taps;  // of a CTA's columns: result channels, taps of each
+  FastDivmod by_k_tiles, by_n_tiles, by_tap_tiles, by_kernel_w;
 };
 
 }  // namespace convt::portable

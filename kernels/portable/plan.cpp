@@ -49,7 +49,7 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
   layout->splits = tile.splits;
   layout->num_blocks = tiles * tile.splits;
   layout->slab_bytes = tile.splits > 1 ? layout->num_blocks * instance.block_m * instance.block_n * int64_t{4} : 0;
-  layout->by_tiles = Divisor::of(static_cast<int32_t>(tiles));
+  layout->by_tiles = FastDivmod::of(static_cast<int32_t>(tiles));
   layout->weight_bytes = whole_workspace(16 * weight_vectors);
   if (layout->num_blocks > kPortableMost || layout->num_blocks < 1) return false;
   if (layout->weight_bytes > kMaxWorkspaceBytes || layout->source_bytes > kPortableMostSourceBytes) return false;
@@ -59,12 +59,12 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
   layout->num_rows = static_cast<int32_t>(rows);
   std::copy_n(problem.y_stride, 4, layout->result_stride);
   layout->channels_last = is_channels_last(problem.y_stride);
-  layout->by_columns = Divisor::of(num_positions(w, 0));
-  layout->by_rows = Divisor::of(num_positions(h, 0));
-  layout->by_n_tiles = Divisor::of(static_cast<int32_t>(n_tiles));
-  layout->by_phases = Divisor::of(static_cast<int32_t>(phases));
-  layout->by_phases_w = Divisor::of(layout->phases_w);
-  layout->by_m_tiles = Divisor::of(static_cast<int32_t>(m_tiles));
+  layout->by_columns = FastDivmod::of(num_positions(w, 0));
+  layout->by_rows = FastDivmod::of(num_positions(h, 0));
+  layout->by_n_tiles = FastDivmod::of(static_cast<int32_t>(n_tiles));
+  layout->by_phases = FastDivmod::of(static_cast<int32_t>(phases));
+  layout->by_phases_w = FastDivmod::of(layout->phases_w);
+  layout->by_m_tiles = FastDivmod::of(static_cast<int32_t>(m_tiles));
   layout->stages = tile.stages;
   const int32_t warps = instance.warps_m * instance.warps_n;
   layout->threads = 32 * warps;

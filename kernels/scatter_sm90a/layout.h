@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -65,7 +65,7 @@ struct ScatterLayout {
   int32_t begin_w;    // the first tile's source column
   int32_t advance_w;  // columns from one tile to the next
   int32_t reach_w;    // source columns before a position that it reads
-  Divisor column_tiles, row_tiles;
+  FastDivmod column_tiles, row_tiles;
   int32_t num_tiles;
 
   // The taps along W of a result: every term_kw-th, of which there are `terms` at most. From one to the next the source
@@ -82,7 +82,7 @@ struct ScatterLayout {
   int32_t num_units;   // columns of a tile's results, in channels_last times channels
   int32_t weight_batch, weight_units;  // channels of a tap that a thread brings, whole vectors, and such pieces in all
   int32_t weight_threads;  // that bring them
-  Divisor by_taps, by_kernel_h, by_kernel_w, by_stride_h, by_stride_w, by_channels;
+  FastDivmod by_taps, by_kernel_h, by_kernel_w, by_stride_h, by_stride_w, by_channels;
   int32_t weights_begin, staged_begin, staged_bytes, unit_begin, plane_begin, barriers_begin;  // in shared memory
   int32_t shared_bytes;
 };

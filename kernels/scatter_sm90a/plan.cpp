@@ -31,7 +31,7 @@ bool lay_out_columns(const ConvTProblem& problem, bool channels_last, ScatterLay
   const int32_t last = std::min(w.in, layout->end_column) - layout->begin_w - width;
   const int32_t tiles = last <= 0 ? 1 : 1 + ceil_div(last, layout->advance_w);
   if (layout->strips > 1 && tiles > 1) return false;
-  layout->column_tiles = Divisor::of(tiles);
+  layout->column_tiles = FastDivmod::of(tiles);
   const auto first_of = [&](int32_t tile) {
     if (tile == 0) return layout->first_column;
     if (tile == tiles) return layout->end_column;
@@ -91,7 +91,7 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, S
   layout->first_row = h.padding / h.stride;
   layout->end_row = (h.out - 1 + h.padding) / h.stride + 1;
   layout->tile_rows = plan.tile_rows;
-  layout->row_tiles = Divisor::of(ceil_div(layout->end_row - layout->first_row, plan.tile_rows));
+  layout->row_tiles = FastDivmod::of(ceil_div(layout->end_row - layout->first_row, plan.tile_rows));
   const int64_t tiles =
       ceil_div(problem.batch, int64_t{plan.strips}) * layout->row_tiles.value * layout->column_tiles.value;
   if (tiles > 1 << 30) return false;
@@ -115,12 +115,12 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, S
     layout->weight_units = taps * ceil_div(layout->c_in, layout->weight_batch);
     if (layout->weight_units <= threads) break;
   }
-  layout->by_taps = Divisor::of(taps);
-  layout->by_kernel_h = Divisor::of(h.kernel);
-  layout->by_kernel_w = Divisor::of(w.kernel);
-  layout->by_stride_h = Divisor::of(h.stride);
-  layout->by_stride_w = Divisor::of(w.stride);
-  layout->by_channels = Divisor::of(layout->c_out);
+  layout->by_taps = FastDivmod::of(taps);
+  layout->by_kernel_h = FastDivmod::of(h.kernel);
+  layout->by_kernel_w = FastDivmod::of(w.kernel);
+  layout->by_stride_h = FastDivmod::of(h.stride);
+  layout->by_stride_w = FastDivmod::of(w.stride);
+  layout->by_channels = FastDivmod::of(layout->c_out);
 
   layout->stages = plan.stages;
   layout->stage_bytes = round_up(int64_t{plan.strips} * layout->chunk_channels * layout->pitch * element, 128);

@@ -2,7 +2,7 @@
 // Input elements outside the image are not loaded: the mainloop never multiplies them.
 #pragma once
 
-#include "element/fast_divide.cuh"
+#include "plan/fast_divmod.h"
 #include "ptx/cp_async.cuh"
 #include "simt/layout.h"
 #include "simt/stage.cuh"
@@ -54,11 +54,11 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
   const auto [rows, columns, pitch, num_positions] = make_stage_input(params, stage, phase_h, phase_w);
   const int32_t row_begin = first_coordinate(problem.h, phase_h, tile.p_h_begin, stage.kh_begin, stage.num_kh);
   const int32_t column_begin = first_input_column(params, tile, stage, phase_w);
-  const element::FastDivide by_pitch(pitch), by_rows(rows.extent), by_tile_h(params.shape.tile_h),
-      by_tile_w(params.shape.tile_w);
+  const auto by_pitch = SmallDivmod::of(pitch), by_rows = SmallDivmod::of(rows.extent),
+             by_tile_h = SmallDivmod::of(params.shape.tile_h), by_tile_w = SmallDivmod::of(params.shape.tile_w);
   // Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its own
   // copy of the tile (struct Window).
-  auto coordinate = [](int32_t index, int32_t begin, const Window& window, const element::FastDivide& by_tile,
+  auto coordinate = [](int32_t index, int32_t begin, const Window& window, const SmallDivmod& by_tile,
                        int32_t shift_step, int32_t position_step) {
     if (!window.copies) return begin + index * window.unit;
     int32_t within;
@@ -92,7 +92,8 @@ __device__ __forceinline__ void list_weight(const Params& params, const Tile& ti
   const int32_t num_co = min(block_co, params.group_c_out - tile.co_begin);
   const int32_t groups_log2 = params.channel_groups_log2;
   const bool channels_first = problem.w_stride[1] < problem.w_stride[3];  // neighbours in memory, if any
-  const element::FastDivide by_fastest(channels_first ? block_co : num_taps), by_num_kw(stage.num_kw);
+  const auto by_fastest = SmallDivmod::of(channels_first ? block_co : num_taps),
+             by_num_kw = SmallDivmod::of(stage.num_kw);
   for (int32_t element = threadIdx.x; element < block_co * num_taps; element += blockDim.x) {
     int32_t remainder, tap_w;
     const int32_t quotient = by_fastest(element, &remainder);
@@ -175,7 +176,7 @@ __device__ __forceinline__ void load_weight_vectors(const Params& params, const 
   const float* g_weight = static_cast<const float*>(params.w) + tile.group * params.weight_group_stride +
                           stage.ci_begin * ci_stride +
                           tile.co_begin * params.problem.w_stride[1];  // [num_ci, block_co, k_h, k_w]
-  const element::FastDivide by_vectors(num_vectors);
+  const auto by_vectors = SmallDivmod::of(num_vectors);
   const int32_t total = stage.num_ci * num_vectors;
   for (int32_t begin = threadIdx.x; begin < total; begin += kBatch * blockDim.x) {
     float4 r_values[kBatch];

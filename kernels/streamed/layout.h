@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/problem.h"
 #include "tiling/terms.h"
 
@@ -23,8 +23,8 @@ struct ThinTiledLayout : TermsLayout {
   int32_t group_co;
   int32_t result_rows, result_columns;
   int32_t num_positions;  // of a phase, the most; of all images
-  Divisor by_columns, by_rows;  // of the positions of an image
-  Divisor by_channel_tiles, by_phases, by_position_tiles;  // a CTA's index: channel tiles are its fastest digit
+  FastDivmod by_columns, by_rows;  // of the positions of an image
+  FastDivmod by_channel_tiles, by_phases, by_position_tiles;  // a CTA's index: channel tiles are its fastest digit
   int32_t block_positions;
   int32_t block_channels;
 };

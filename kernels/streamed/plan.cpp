@@ -107,16 +107,16 @@ bool make_thin_tiled_layout(const ConvTProblem& asked, int32_t block_positions, 
   const int32_t rows = ceil_div(h.out, h.stride), columns = ceil_div(w.out, w.stride);
   const int64_t positions = problem.batch * rows * columns;
   layout->num_positions = static_cast<int32_t>(positions);
-  layout->by_columns = Divisor::of(columns);
-  layout->by_rows = Divisor::of(rows);
+  layout->by_columns = FastDivmod::of(columns);
+  layout->by_rows = FastDivmod::of(rows);
   layout->block_positions = block_positions;
   layout->block_channels = block_channels;
   const int64_t channel_tiles = ceil_div(layout->group_co, block_channels);
   const int64_t position_tiles = ceil_div(positions, int64_t{block_positions});
   const int64_t phases = int64_t{h.stride} * w.stride;
-  layout->by_channel_tiles = Divisor::of(static_cast<int32_t>(channel_tiles));
-  layout->by_phases = Divisor::of(static_cast<int32_t>(phases));
-  layout->by_position_tiles = Divisor::of(static_cast<int32_t>(position_tiles));
+  layout->by_channel_tiles = FastDivmod::of(static_cast<int32_t>(channel_tiles));
+  layout->by_phases = FastDivmod::of(static_cast<int32_t>(phases));
+  layout->by_position_tiles = FastDivmod::of(static_cast<int32_t>(position_tiles));
   layout->num_blocks = channel_tiles * position_tiles * phases * problem.groups;
   return layout->num_blocks <= kMost;
 }

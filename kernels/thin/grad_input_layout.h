@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/problem.h"
 #include "tiling/slots.h"
 
@@ -103,10 +103,10 @@ struct GradInputParams : ThinGradInputLayout {
   int64_t weight_stride[4];
   int64_t gx_stride[4];
   SlotPitches pitches;
-  Reciprocal by_slots;
-  Reciprocal by_kernel_h;
-  Reciprocal by_tiles_w;
-  Reciprocal by_tiles_h;
+  SmallDivmod by_slots;
+  SmallDivmod by_kernel_h;
+  SmallDivmod by_tiles_w;
+  SmallDivmod by_tiles_h;
   int32_t load_lanes_log2;  // threads that copy one row together
   int32_t vector;           // columns that a thread reads at once: 1, 2 or 4
   bool copy_vectors;        // columns are neighbours in memory

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "element/arithmetic.cuh"
-#include "element/fast_divide.cuh"
+#include "plan/fast_divmod.h"
 #include "ptx/cp_async.cuh"
 #include "thin/grad_input_layout.h"
 #include "tiling/tile.cuh"
@@ -83,10 +83,10 @@ __device__ __forceinline__ void load_stage(const GradInputParams& params, const 
   for (int32_t unit = static_cast<int32_t>(threadIdx.x) >> params.load_lanes_log2; unit < channels * params.slots;
        unit += units) {
     int32_t slot, k = 0;
-    const int32_t channel = divide(unit, params.by_slots, &slot);
+    const int32_t channel = params.by_slots(unit, &slot);
     int32_t row, place;  // of the slot, from the tile's first
     if (params.apart) {
-      const int32_t q = divide(slot, params.by_kernel_h, &k);
+      const int32_t q = params.by_kernel_h(slot, &k);
       row = q * params.h.stride + k * params.h.dilation;
       place = q * params.pitches.position + k * params.pitches.tap;
     } else {
@@ -129,7 +129,8 @@ __device__ __forceinline__ void load_weight(const GradInputParams& params, const
   const int64_t group_stride = params.group_ci * params.weight_stride[0];
   const auto* g_weight =
       static_cast<const Element*>(params.weight) + pass.group * group_stride + pass.ci * params.weight_stride[0];
-  const element::FastDivide by_channel(of_channel), by_taps(taps), by_columns(params.w.kernel);
+  const auto by_channel = SmallDivmod::of(of_channel), by_taps = SmallDivmod::of(taps),
+             by_columns = SmallDivmod::of(params.w.kernel);
 #pragma unroll 8
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < pass.num_groups * params.block_ci * of_channel;
        i += static_cast<int32_t>(blockDim.x)) {

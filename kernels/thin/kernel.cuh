@@ -26,7 +26,7 @@ __device__ __forceinline__ void make_tables(const Params& params, const Pass& pa
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < params.warps_w * 32 * Traits::kPositions; index += blockDim.x) {
     int32_t column;
-    const int32_t row = divide(index, params.by_pitch, &column);
+    const int32_t row = params.by_pitch(index, &column);
     const bool exists = row < params.tile_h && column < params.tile_w;
     s_positions[index] =
         exists ? make_int2(row << 16 | column, staged_offset(params, 0, row, 0, column * params.w.out_stride) * kBytes)

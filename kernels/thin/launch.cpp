@@ -70,10 +70,10 @@ void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const
   std::copy_n(problem.w_stride, 4, params.weight_stride);
   std::copy_n(problem.x_stride, 4, params.gx_stride);
   params.pitches = make_slot_pitches(params, problem, params.tile_h, params.h.kernel);
-  params.by_slots = Reciprocal::of(params.slots);
-  params.by_kernel_h = Reciprocal::of(params.h.kernel);
-  params.by_tiles_w = Reciprocal::of(params.tiles_w);
-  params.by_tiles_h = Reciprocal::of(params.tiles_h);
+  params.by_slots = SmallDivmod::of(params.slots);
+  params.by_kernel_h = SmallDivmod::of(params.h.kernel);
+  params.by_tiles_w = SmallDivmod::of(params.tiles_w);
+  params.by_tiles_h = SmallDivmod::of(params.tiles_h);
   params.vector = vector_columns(params);
   params.copy_vectors = problem.y_stride[3] == 1;
   // As many neighbouring threads copy a row as it has vectors, or a power of two below.
@@ -94,7 +94,7 @@ void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
   }
   fill_strip_params(problem, params, make_strip_pitches(params, problem), loaders, pointers, &params);
   while (params.unit_rows > 1 && (1 << params.strip_log2) < params.strip) ++params.strip_log2;
-  params.by_columns_step = Divisor::of(params.unit_rows > 1 ? 1 : 32 * problem.w.stride);
+  params.by_columns_step = FastDivmod::of(params.unit_rows > 1 ? 1 : 32 * problem.w.stride);
   launch_kernel(thin::grad_weight_kernel_of(tile.instance), grid_of(plan), stream, params);
   const int64_t size[4] = {problem.c_in, params.group_co, problem.h.kernel, problem.w.kernel};
   launch_add_slabs(problem.dtype, pointers.workspace, params.chunks, size, problem.w_stride, pointers.w, stream);
@@ -118,7 +118,7 @@ void launch_thin_outer_weight(const ConvTProblem& problem, const Plan& plan, con
       widest_copy(pointers.y, {params.gy_image, params.gy_row, problem.w.padding * problem.c_out,
                                problem.w.out * problem.c_out, int64_t{params.tile_w} * problem.w.stride * problem.c_out,
                                params.vector_tiles > 1 ? block : 0, params.w.dilation > 1 ? problem.c_out : 0});
-  params.by_x_vectors = Divisor::of(params.block_ci / params.x_copy);
+  params.by_x_vectors = FastDivmod::of(params.block_ci / params.x_copy);
   launch_kernel(thin::outer_weight_kernel_of(tile.instance), grid_of(plan), stream, params);
   const int64_t* w_stride = problem.w_stride;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, problem.c_out};

@@ -205,13 +205,13 @@ bool make_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32_t
     return false;
   }
   const int32_t phases = plan.split_phases ? 1 : layout->h.out_stride;
-  layout->by_tiles_w = Reciprocal::of(layout->tiles_w);
-  layout->by_tiles_h = Reciprocal::of(layout->tiles_h);
-  layout->by_columns = Reciprocal::of(layout->columns);
-  layout->by_phases_h = Reciprocal::of(phases);
-  layout->by_pitch = Reciprocal::of(layout->pitch);
-  layout->by_weights = Reciprocal::of(layout->taps * layout->outputs);
-  layout->by_group_ci = Reciprocal::of(layout->group_ci);
+  layout->by_tiles_w = SmallDivmod::of(layout->tiles_w);
+  layout->by_tiles_h = SmallDivmod::of(layout->tiles_h);
+  layout->by_columns = SmallDivmod::of(layout->columns);
+  layout->by_phases_h = SmallDivmod::of(phases);
+  layout->by_pitch = SmallDivmod::of(layout->pitch);
+  layout->by_weights = SmallDivmod::of(layout->taps * layout->outputs);
+  layout->by_group_ci = SmallDivmod::of(layout->group_ci);
   return true;
 }
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/problem.h"
 #include "tiling/axis.h"
 
@@ -112,7 +112,7 @@ struct ThinLayout {
   bool channels_last_result;
   bool aligned_runs;  // every row and channel of the result begins on a vector like the first
 
-  Reciprocal by_tiles_w, by_tiles_h, by_columns, by_phases_h, by_pitch, by_weights, by_group_ci;
+  SmallDivmod by_tiles_w, by_tiles_h, by_columns, by_phases_h, by_pitch, by_weights, by_group_ci;
 
   int32_t threads;
   int32_t shared_bytes;

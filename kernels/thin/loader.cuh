@@ -34,7 +34,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Pass& pa
 #pragma unroll 1
     for (int32_t unit = unit_begin; unit < params.rows * params.columns; unit += unit_step) {
       int32_t column;
-      const int32_t row = divide(unit, params.by_columns, &column);
+      const int32_t row = params.by_columns(unit, &column);
       const int32_t h = first_row + row, w = first_column + column;
       if (h < 0 || h >= params.h.in || w < 0 || w >= params.w.in) continue;
       const Element* g_pixel = g_source + h * params.source_stride[2] + w * params.source_stride[3];
@@ -118,12 +118,12 @@ __device__ __forceinline__ void load_weight(const Params& params, const Pass& pa
   }
   __syncthreads();  // the table is complete
   const auto* g_weight = static_cast<const Element*>(params.weight) + pass.group * params.weight_group_stride;
-  const int32_t elements = pass.num_groups * params.group_ci * params.by_weights.divisor;
+  const int32_t elements = pass.num_groups * params.group_ci * params.by_weights.value;
 #pragma unroll 8
   for (int32_t i = threadIdx.x; i < elements; i += blockDim.x) {
     int32_t place_index, ci;
-    const int32_t channel = divide(i, params.by_weights, &place_index);
-    const int32_t group = divide(channel, params.by_group_ci, &ci);
+    const int32_t channel = params.by_weights(i, &place_index);
+    const int32_t group = params.by_group_ci(channel, &ci);
     const int32_t place = s_place[place_index];
     const Element* g_element = g_weight + group * params.weight_group_stride + ci * params.weight_stride[0] + place;
     if (place < 0) {

@@ -20,7 +20,7 @@
 
 #include <cstdint>
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "thin/instances.h"
@@ -127,7 +127,7 @@ struct OuterWeightParams : ThinOuterWeightLayout {
   int64_t gy_row;
   int32_t x_copy;  // elements of a copy to shared memory: 4, 2 or 1
   int32_t gy_copy;
-  Divisor by_x_vectors;  // copies of a pixel
+  FastDivmod by_x_vectors;  // copies of a pixel
 };
 
 }  // namespace convt::thin

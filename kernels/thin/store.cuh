@@ -111,7 +111,7 @@ __device__ __forceinline__ Run<Element> run_of(const Params& params, const TileS
   constexpr int32_t kVector = 16 / sizeof(Element);
   const int32_t row = index / channels, channel = index - row * channels;
   int32_t phase_h;
-  const int32_t position_row = divide(row, params.by_phases_h, &phase_h);
+  const int32_t position_row = params.by_phases_h(row, &phase_h);
   const int32_t h = row * row_step;
   Run<Element> run;
   run.exists = store.row + h >= 0 && store.row + h < params.h.out;
@@ -142,7 +142,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
 #pragma unroll 1
     for (int32_t row = outer; row < rows; row += outer_step) {
       int32_t phase_h;
-      const int32_t position_row = divide(row, params.by_phases_h, &phase_h);
+      const int32_t position_row = params.by_phases_h(row, &phase_h);
       const int32_t h = row * row_step;
       if (store.row + h < 0 || store.row + h >= params.h.out) continue;
       Element* g_row = g_result + h * params.result_stride[2];
@@ -196,7 +196,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
 #pragma unroll 1
   for (int32_t row = inner; row < rows; row += units) {
     int32_t phase_h;
-    const int32_t position_row = divide(row, params.by_phases_h, &phase_h);
+    const int32_t position_row = params.by_phases_h(row, &phase_h);
     const int32_t h = row * row_step;
     if (store.row + h < 0 || store.row + h >= params.h.out) continue;
     Element* g_run = g_result + outer * params.result_stride[1] + h * params.result_stride[2];

@@ -31,12 +31,12 @@ void fill_strip_params(const ConvTProblem& problem, const StripLayout& layout, c
   params->gy = make_operand(pointers.y, gy_size, problem.y_stride, problem.dtype);
   params->slabs = static_cast<float*>(pointers.workspace);
   params->pitches = pitches;
-  params->by_units_of_strip = Divisor::of(params->units_of_strip);
-  params->by_strips = Divisor::of(params->strips);
+  params->by_units_of_strip = FastDivmod::of(params->units_of_strip);
+  params->by_strips = FastDivmod::of(params->strips);
   params->merged_rows = has_merged_rows(*params, problem);
-  params->by_x_rows = Divisor::of(params->merged_rows ? 1 : params->tile_units * params->unit_rows);
-  params->by_slots = Divisor::of(params->slots);
-  params->by_block_kh = Divisor::of(params->block_kh);
+  params->by_x_rows = FastDivmod::of(params->merged_rows ? 1 : params->tile_units * params->unit_rows);
+  params->by_slots = FastDivmod::of(params->slots);
+  params->by_block_kh = FastDivmod::of(params->block_kh);
   // As many warps copy each operand as it has rows.
   params->loaders = loaders;
   const int32_t x_rows = params->block_ci * params->by_x_rows.value;

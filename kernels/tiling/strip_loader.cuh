@@ -138,7 +138,7 @@ struct StageOperand {
   const Element* g_origin;  // of row 0, column 0 of the first channel, as if they existed
   Element* s_origin;
   int32_t channels;
-  Divisor rows;
+  FastDivmod rows;
   int32_t begin;
   int32_t end;
   int32_t zeros_begin;  // of bulk rows: columns before `begin` and behind `end` that are filled with zeros

@@ -2,7 +2,7 @@
 // Filled by fill_strip_params() (tiling/strip_launch.h).
 #pragma once
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "tiling/strips.h"
 
 namespace convt::tiling {
@@ -19,12 +19,12 @@ struct StripParams : StripLayout {
   StripOperand gy;  // [batch, groups * group_co, h.out, w.out], any strides
   float* slabs;      // [chunks][groups * group_ci, group_co, h.kernel, w.kernel], contiguous
   StripPitches pitches;
-  Divisor by_units_of_strip;
-  Divisor by_strips;
-  Divisor by_x_rows;    // rows of pixels of a stage
-  Divisor by_slots;
-  Divisor by_block_kh;
-  Divisor by_columns_step;  // columns of grad_output from a step of 32 pixels to the next
+  FastDivmod by_units_of_strip;
+  FastDivmod by_strips;
+  FastDivmod by_x_rows;    // rows of pixels of a stage
+  FastDivmod by_slots;
+  FastDivmod by_block_kh;
+  FastDivmod by_columns_step;  // columns of grad_output from a step of 32 pixels to the next
   int32_t loaders;    // warps that copy a stage, a divisor of the CTA's
   int32_t x_loaders;  // those of them that copy the input
   int32_t strip_log2;  // of a strip narrower than 32

@@ -56,10 +56,10 @@ bool make_terms_layout(const ConvTProblem& asked, TermsLayout* layout) {
   const auto channels = static_cast<int32_t>(problem.c_out);
   const int32_t digits[3] = {layout->channels_last ? channels : w.out, layout->channels_last ? w.out : h.out,
                              layout->channels_last ? h.out : channels};
-  for (int i = 0; i < 3; ++i) layout->by_digits[i] = Divisor::of(digits[i]);
-  layout->by_phases_h = Divisor::of(h.stride);
-  layout->by_phases_w = Divisor::of(w.stride);
-  layout->by_group_co = Divisor::of(static_cast<int32_t>(group_co));
+  for (int i = 0; i < 3; ++i) layout->by_digits[i] = FastDivmod::of(digits[i]);
+  layout->by_phases_h = FastDivmod::of(h.stride);
+  layout->by_phases_w = FastDivmod::of(w.stride);
+  layout->by_group_co = FastDivmod::of(static_cast<int32_t>(group_co));
   return true;
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -26,8 +26,8 @@ struct TermsLayout {
   int32_t terms;  // of a result, at most
   int32_t results;
   bool channels_last;  // of the result; its channels, otherwise its columns, are the fastest digit of a result's number
-  Divisor by_digits[3];
-  Divisor by_phases_h, by_phases_w, by_group_co;
+  FastDivmod by_digits[3];
+  FastDivmod by_phases_h, by_phases_w, by_group_co;
   int64_t num_blocks;  // each engine sets its own
 };
 

@@ -2,7 +2,7 @@
 // thin/ and mma_sm90a/.
 #pragma once
 
-#include "plan/divisor.h"
+#include "plan/fast_divmod.h"
 #include "problem/problem.h"
 
 namespace convt::tiling {
@@ -14,19 +14,13 @@ struct Tile {
   int32_t q_w;
 };
 
-__device__ __forceinline__ int32_t divide(int32_t number, const Reciprocal& by, int32_t* remainder) {
-  const int32_t result = quotient(number, by);
-  *remainder = number - result * by.divisor;
-  return result;
-}
-
 // `params` has by_tiles_w, by_tiles_h, tile_w, tile_h and axes h and w (tiling/axis.h).
 template <typename Params>
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t index) {
   Tile tile;
   int32_t tile_w, tile_h;
-  const int32_t row = divide(index, params.by_tiles_w, &tile_w);
-  tile.image = divide(row, params.by_tiles_h, &tile_h);
+  const int32_t row = params.by_tiles_w(index, &tile_w);
+  tile.image = params.by_tiles_h(row, &tile_h);
   tile.q_w = params.w.first + tile_w * params.tile_w;
   tile.q_h = params.h.first + tile_h * params.tile_h;
   return tile;
@@ -44,7 +38,7 @@ template <typename Params>
 __device__ __forceinline__ GradInputTile grad_input_tile(const Params& params, int32_t index) {
   GradInputTile tile;
   int32_t tile_w, tile_h;
-  tile.image = divide(divide(index, params.by_tiles_w, &tile_w), params.by_tiles_h, &tile_h);
+  tile.image = params.by_tiles_h(params.by_tiles_w(index, &tile_w), &tile_h);
   tile.w = tile_w * params.tile_w;
   tile.h = tile_h * params.tile_h;
   return tile;

@@ -7,7 +7,7 @@ py::dict dict_of(const convt::ConvTProblem& asked, const convt::TermsLayout& lay
   py::list phases_h, phases_w, digits;
   for (int32_t i = 0; i < (forward ? asked.h.stride : 1); ++i) phases_h.append(dict_of(layout.phases_h[i]));
   for (int32_t i = 0; i < (forward ? asked.w.stride : 1); ++i) phases_w.append(dict_of(layout.phases_w[i]));
-  for (const convt::Divisor& digit : layout.by_digits) digits.append(digit.value);
+  for (const convt::FastDivmod& digit : layout.by_digits) digits.append(digit.value);
   py::dict result(py::arg("phases_h") = phases_h, py::arg("phases_w") = phases_w, py::arg("digits") = digits,
                   py::arg("group_co") = layout.by_group_co.value);
   result["source_stride"] = tuple_of(layout.source_stride);
