@@ -10,8 +10,8 @@ constexpr int64_t kLeastBytes = int64_t{64} << 20, kMostRests = 16;
 
 // Whether kernels may give it: covering taps exist, and what they leave out is little.
 bool covers(const ConvTProblem& problem) {
-  if (covering_tap(problem.h) < 0 || covering_tap(problem.w) < 0) return false;
-  const int64_t rows = problem.h.out - left_out(problem.h), columns = problem.w.out - left_out(problem.w);
+  if (first_covering_tap(problem.h) < 0 || first_covering_tap(problem.w) < 0) return false;
+  const int64_t rows = problem.h.out - num_uncovered(problem.h), columns = problem.w.out - num_uncovered(problem.w);
   const int64_t all = int64_t{problem.h.out} * problem.w.out, rest = all - rows * columns;
   if (rest == 0) return true;
   const int64_t bytes = problem.batch * problem.c_out * all * element_bytes(problem.dtype);
@@ -26,8 +26,8 @@ void lay_correlate_bias(const ConvTProblem& problem, const CorrelateInstance& in
   // Of planes a strip may have columns of the next row behind its last one.
   if (layout->flat && layout->strips * int64_t{layout->columns} != problem.w.in) return;
   if (!covers(problem)) return;
-  layout->bias_kh = covering_tap(problem.h);
-  layout->bias_kw = covering_tap(problem.w);
+  layout->bias_kh = first_covering_tap(problem.h);
+  layout->bias_kw = first_covering_tap(problem.w);
   const int32_t last = layout->bias_kw + problem.w.stride - 1;
   layout->bias_runs = last / instance.taps - layout->bias_kw / instance.taps + 1;
   layout->bias_turns = in_registers ? 1 : layout->ci_tiles;
@@ -35,7 +35,7 @@ void lay_correlate_bias(const ConvTProblem& problem, const CorrelateInstance& in
 }
 
 std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem) {
-  const int32_t rows = left_out(problem.h), columns = left_out(problem.w);
+  const int32_t rows = num_uncovered(problem.h), columns = num_uncovered(problem.w);
   const int64_t (&stride)[4] = problem.y_stride;
   std::vector<CorrelateRest> rests;
   if (rows > 0) {

@@ -116,7 +116,7 @@ class BiasOfOnes {
 
   // Behind the last product. All eight columns are the same.
   __device__ __forceinline__ void store(const Part& part) {
-    element::keep(sums_);
+    element::fence_registers(sums_);
     if (counted_taps(kernel_, part) != 0) store_bias(kernel_, part, turn_, sums_[0], sums_[2]);
   }
 

@@ -216,7 +216,7 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   }
   // A warpgroup's products have the same input channels.
   if (tile.ci_parts != 1 && (!patches || tile.ci_parts != instance.consumers)) return false;
-  if (patches && (!makes_patches(problem) || tile.kw_parts > 1 || tile.packs_x || tile.packs_gy)) return false;
+  if (patches && (!is_nonoverlapping(problem) || tile.kw_parts > 1 || tile.packs_x || tile.packs_gy)) return false;
   if (problem.c_in > kCorrelateMost || problem.c_out > kCorrelateMost || problem.batch > kCorrelateMost) return false;
   *layout = CorrelateLayout{};
   if (patches ? !describes_patches(problem, tile.rows > 1)

@@ -98,7 +98,7 @@ struct OfPatches : Weights<kTaps, kColumns, kConsumers> {
     return part;
   }
 
-  __device__ __forceinline__ void serve(int32_t warp) const {
+  __device__ __forceinline__ void run_producer(int32_t warp) const {
     if (warp != 0 || !ptx::elect_one()) return;
     pipeline::Ring ring = this->ring();
     const int32_t first_co = this->group * layout.gy_group + this->co;
@@ -127,7 +127,7 @@ struct OfPatches : Weights<kTaps, kColumns, kConsumers> {
     }
   }
 
-  __device__ __forceinline__ void consume(int32_t warp) const {
+  __device__ __forceinline__ void run_consumer(int32_t warp) const {
     multiply_registers<PatchSource<OfPatches>>(*this, warp);
   }
 #endif

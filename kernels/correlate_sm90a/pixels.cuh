@@ -24,8 +24,8 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
 #ifdef CONVT_HAS_WGMMA
   using Base::Base, Base::layout, Base::params, Base::s_stages;
 
-  __device__ __forceinline__ void begin() const {
-    Base::begin();
+  __device__ __forceinline__ void init_barriers() const {
+    Base::init_barriers();
     if (threadIdx.x < kCorrelateOnesBytes / 4) {
       const uint32_t ones = std::is_same_v<Element, __half> ? 0x3c003c00 : 0x3f803f80;
       ptx::store_shared(s_stages + layout.ones_begin + threadIdx.x * 4, ones);
@@ -33,11 +33,11 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
     }
   }
 
-  __device__ __forceinline__ void serve(int32_t warp) const {
+  __device__ __forceinline__ void run_producer(int32_t warp) const {
     if (warp == 0) load_pixel_boxes<64>(*this);
   }
 
-  __device__ __forceinline__ void consume(int32_t warp) const {
+  __device__ __forceinline__ void run_consumer(int32_t warp) const {
     const Part part(layout, warp / 4 * 4);  // the warpgroup's first; others are further rows of taps, if any
     // In units of 16 bytes, from a step of K to the next: whole runs of 16 pixels, or eight pixels of two rows.
     const int32_t x_step = layout.pairs_rows ? 64 : 128, gy_step = layout.gy_pixel_bytes / (128 / x_step);
@@ -99,7 +99,7 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
       ring.advance();
     }
     ptx::wgmma_wait<0>();
-    element::keep(acc);
+    element::fence_registers(acc);
     ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
     const Part own(layout, warp);
     this->store(acc, own);

@@ -175,7 +175,7 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
     const CorrelateInstance& instance = kCorrelateInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     const bool patches = instance.form == CorrelateForm::kPatches;
-    if (patches && (!makes_patches(problem) || problem.w.kernel != instance.taps)) continue;
+    if (patches && (!is_nonoverlapping(problem) || problem.w.kernel != instance.taps)) continue;
     const bool packs_x = correlate_packs(problem, instance.form, true);
     const bool packs_gy = correlate_packs(problem, instance.form, false);
     // What is too large as it lies is not packed: its packed strides may be beyond 64 bits.

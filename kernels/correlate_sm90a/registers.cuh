@@ -49,14 +49,14 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
       }
     }
     ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
-    element::keep(of_step);
+    element::fence_registers(of_step);
     if (left != 0) {
       pipeline::release(left);
       used = 0;
     }
     source.load(of_step, step);
     if (bias.is_asked) bias.take(of_step);
-    element::keep(of_step);
+    element::fence_registers(of_step);
     const auto columns = source.columns(step);
     ptx::wgmma_fence();
 #pragma unroll
@@ -72,8 +72,8 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
   }
   if (left > 0) multiply(fragments[0]);
   ptx::wgmma_wait<0>();
-  element::keep(fragments);
-  element::keep(acc);
+  element::fence_registers(fragments);
+  element::fence_registers(acc);
   ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
   kernel.store(acc, part);
   bias.store();

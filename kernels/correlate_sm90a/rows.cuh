@@ -107,7 +107,7 @@ struct OfRows : Weights<kTaps, kColumns, kConsumers> {
   static constexpr int32_t kElement = static_cast<int32_t>(sizeof(Element));
   using Base::Base, Base::layout, Base::params, Base::s_stages;
 
-  __device__ __forceinline__ void serve(int32_t warp) const {
+  __device__ __forceinline__ void run_producer(int32_t warp) const {
     if (warp != 0 || !ptx::elect_one()) return;
     pipeline::Ring ring = this->ring();
     const int32_t first_co = this->group * layout.gy_group + this->co;
@@ -140,7 +140,9 @@ struct OfRows : Weights<kTaps, kColumns, kConsumers> {
     }
   }
 
-  __device__ __forceinline__ void consume(int32_t warp) const { multiply_registers<RowSource<OfRows>>(*this, warp); }
+  __device__ __forceinline__ void run_consumer(int32_t warp) const {
+    multiply_registers<RowSource<OfRows>>(*this, warp);
+  }
 #endif
 };
 

@@ -114,15 +114,15 @@ struct OfTransposedPixels : Weights<kTaps, kColumns, kConsumers> {
 #ifdef CONVT_HAS_WGMMA
   using Base::Base, Base::layout, Base::s_stages;
 
-  __device__ __forceinline__ void begin() const {
-    Base::begin();
+  __device__ __forceinline__ void init_barriers() const {
+    Base::init_barriers();
     if (threadIdx.x == 0) {
       pipeline::init_slots(transposed_ring(layout, s_stages).full(), 0, layout.slots, kTransposingWarps, 1);
       ptx::fence_mbarrier_init();
     }
   }
 
-  __device__ __forceinline__ void serve(int32_t warp) const {
+  __device__ __forceinline__ void run_producer(int32_t warp) const {
     if (warp == 0) {
       load_pixel_boxes<32>(*this);
     } else {
@@ -130,7 +130,7 @@ struct OfTransposedPixels : Weights<kTaps, kColumns, kConsumers> {
     }
   }
 
-  __device__ __forceinline__ void consume(int32_t warp) const {
+  __device__ __forceinline__ void run_consumer(int32_t warp) const {
     multiply_registers<TransposedSource<OfTransposedPixels>>(*this, warp);
   }
 

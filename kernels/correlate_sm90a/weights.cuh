@@ -79,14 +79,14 @@ struct Weights {
   __device__ __forceinline__ int32_t first_row() const { return kh * layout.h.dilation - layout.h.padding; }
   __device__ __forceinline__ int32_t first_column() const { return kw * layout.w.dilation - layout.w.padding; }
 
-  __device__ __forceinline__ void begin() const {
+  __device__ __forceinline__ void init_barriers() const {
     if (threadIdx.x == 0) {
       pipeline::init_slots(s_stages + layout.barriers_begin, 0, layout.slots, 1, 4 * kConsumers);
       ptx::fence_mbarrier_init();
     }
   }
 
-  __device__ __forceinline__ void take_part() const {}
+  __device__ __forceinline__ void assign_work() const {}
 
   // Eight lanes have neighbours of the slab, which are a sector. Images of a later launch are added to what is there.
   __device__ __forceinline__ void store(const float (&acc)[kTaps][kColumns / 2], const Part& part) const {

@@ -15,8 +15,8 @@ __device__ __forceinline__ void clear(float& accumulator) { accumulator = 0; }
 
 // Here they are in registers: ptxas, which may make accumulators later or use them sooner, or write a fragment that a
 // product in flight still reads, would serialize the products (C7513 to C7515).
-__device__ __forceinline__ void keep(float& accumulator) { ptx::keep_accumulator(accumulator); }
-__device__ __forceinline__ void keep(uint32_t& fragment) { ptx::keep_fragment(fragment); }
+__device__ __forceinline__ void fence_registers(float& accumulator) { ptx::fence_accumulator(accumulator); }
+__device__ __forceinline__ void fence_registers(uint32_t& fragment) { ptx::fence_fragment(fragment); }
 
 template <typename T, size_t kCount>
 __device__ __forceinline__ void clear(T (&r)[kCount]) {
@@ -25,9 +25,9 @@ __device__ __forceinline__ void clear(T (&r)[kCount]) {
 }
 
 template <typename T, size_t kCount>
-__device__ __forceinline__ void keep(T (&r)[kCount]) {
+__device__ __forceinline__ void fence_registers(T (&r)[kCount]) {
 #pragma unroll
-  for (size_t i = 0; i < kCount; ++i) keep(r[i]);
+  for (size_t i = 0; i < kCount; ++i) fence_registers(r[i]);
 }
 
 // The high and the low terms of operands that are sums of two TF32 numbers.
@@ -37,9 +37,9 @@ struct Terms {
 };
 
 template <typename Registers>
-__device__ __forceinline__ void keep(Terms<Registers>& r) {
-  keep(r.high);
-  keep(r.low);
+__device__ __forceinline__ void fence_registers(Terms<Registers>& r) {
+  fence_registers(r.high);
+  fence_registers(r.low);
 }
 
 // Products read their fragments while they are in flight, so that the registers are written here and not a moment

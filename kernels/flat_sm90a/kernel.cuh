@@ -57,14 +57,14 @@ struct Convolution : hopper::Slots<Params> {
   __device__ __forceinline__ Convolution(const Params& params, unsigned char* s_bytes)
       : Slots(params, s_bytes), s_staged(reinterpret_cast<float*>(s_bytes + params.staged_begin)) {}
 
-  __device__ __forceinline__ void begin() const {
+  __device__ __forceinline__ void init_barriers() const {
     if (threadIdx.x > 0) return;
     pipeline::init_slots(s_barriers, 0, count(), 1, 4 * Shape::kConsumers);
     ptx::fence_mbarrier_init();
   }
-  __device__ __forceinline__ void take_part() const {}
+  __device__ __forceinline__ void assign_work() const {}
 
-  __device__ __forceinline__ void consume(int32_t warp) const {
+  __device__ __forceinline__ void run_consumer(int32_t warp) const {
     Ring sources = this->sources(), weights = this->weights();
     const int32_t consumer = Shape::kConsumers == 1 ? 0 : warp / 4;
     float* s_mine = s_staged + consumer * kFlatStagedFloats;
@@ -95,7 +95,7 @@ struct Convolution : hopper::Slots<Params> {
   }
 
   // The threads are of two warps, because threads of one warp would wait for each other at everything they do.
-  __device__ __forceinline__ void serve(int32_t warp) const {
+  __device__ __forceinline__ void run_producer(int32_t warp) const {
     ptx::wait_for_previous_kernel();  // which packs; consumers read nothing of it before a stage is here
     if (warp > 1 || !ptx::elect_one()) return;
     if (warp == 0) {

@@ -26,10 +26,10 @@ struct Roles {
 //   using Params            what the launch hands over, constant for the whole grid
 //   kRoles                  its Roles
 //   Family(params, s_bytes) what every thread knows: places in shared memory
-//   begin()                 by all threads, before the CTA's first barrier: barriers and tables in shared memory
-//   take_part()             by all threads, behind that barrier: what of the work is the CTA's
-//   consume(warp)           by the warps that multiply
-//   serve(warp)             by the others, counted from 0: they load, or store what was multiplied
+//   init_barriers()         by all threads, before the CTA's first barrier: barriers and tables in shared memory
+//   assign_work()             by all threads, behind that barrier: what of the work is the CTA's
+//   run_consumer(warp)           by the warps that multiply
+//   run_producer(warp)             by the others, counted from 0: they load, or store what was multiplied
 template <typename Family>
 __global__ void __launch_bounds__(Family::kRoles.threads, Family::kRoles.blocks_per_sm)
     convolve(const __grid_constant__ typename Family::Params params) {
@@ -37,20 +37,20 @@ __global__ void __launch_bounds__(Family::kRoles.threads, Family::kRoles.blocks_
   constexpr Roles kRoles = Family::kRoles;
   extern __shared__ __align__(1024) unsigned char s_bytes[];
   Family family(params, s_bytes);
-  family.begin();
+  family.init_barriers();
   __syncthreads();  // the barriers exist
-  family.take_part();
+  family.assign_work();
   // A value that the compiler knows to be the same for the whole warp.
   const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
   // What the branch says of the thread's own number, the compiler does not see from its warp's.
   if (warp < 4 * kRoles.consumers) {
     __builtin_assume(threadIdx.x < 128 * kRoles.consumers);
-    ptx::take_registers<kRoles.consumer_registers>();
-    family.consume(warp);
+    ptx::setmaxnreg_inc<kRoles.consumer_registers>();
+    family.run_consumer(warp);
   } else {
     __builtin_assume(threadIdx.x >= 128 * kRoles.consumers);
-    ptx::give_registers<kRoles.other_registers>();
-    family.serve(warp - 4 * kRoles.consumers);
+    ptx::setmaxnreg_dec<kRoles.other_registers>();
+    family.run_producer(warp - 4 * kRoles.consumers);
   }
 #endif
 }

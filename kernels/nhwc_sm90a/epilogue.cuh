@@ -78,7 +78,7 @@ __device__ __forceinline__ void finish_block(const Accumulators<Shape>& acc, con
 
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
-                                           const Share& share, int32_t warp) {
+                                           const ClusterSlice& share, int32_t warp) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
   constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread

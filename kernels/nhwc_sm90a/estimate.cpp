@@ -55,8 +55,8 @@ double longer_by_partial_sectors(const ConvTProblem& problem, const NhwcTile& pl
 // Cycles in which a CTA writes its part's sums, and then the last one of a tile reads them all.
 double add_parts_cycles(const NhwcInstance& instance, const NhwcTile& plan) {
   constexpr double kBytesOfCycle = 40, kWaits = 3000;
-  if (plan.parts == 1) return 0;
-  return (1 + plan.parts) * nhwc_sum_bytes(instance.blocks, plan.block_n) / kBytesOfCycle + kWaits;
+  if (plan.k_splits == 1) return 0;
+  return (1 + plan.k_splits) * nhwc_sum_bytes(instance.blocks, plan.block_n) / kBytesOfCycle + kWaits;
 }
 
 // Cycles of an SM for rows of so few bytes that a sector of channels_last has the channels of several groups: of boxes
@@ -102,7 +102,7 @@ double pack_us(const ConvTProblem& problem, const DeviceInfo& device, const Plan
   const double weights = packed == 0 ? 0 : problem.w_stride[1] == 1 ? 3 + 0.6 * packed : 4.5 + 1.6 * packed;
   if (!plan.packs_source) return weights;
   return pack_source_us(problem, device,
-                        static_cast<double>(whole.workspace_bytes - whole.packed_bytes - plan.sums_bytes)) +
+                        static_cast<double>(whole.workspace_bytes - whole.packed_bytes - plan.partials_bytes)) +
          weights;
 }
 
@@ -157,8 +157,8 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double busy = std::max(cycles, 0.945 * shared), waits = tap * work.taps + 69 * plan.num_windows;
   const double results = static_cast<double>(plan.tile_w) * plan.tile_h * plan.tile_n *
                          static_cast<double>(std::min<int64_t>(instance.block_n, work.n_channels));
-  const double together = plan.together;
-  const double whole_tiles = static_cast<double>(plan.num_tiles - plan.divided);
+  const double together = plan.interleaved_phases_w;
+  const double whole_tiles = static_cast<double>(plan.num_tiles - plan.split_tiles);
   const double ctas = instance.ctas;
   const double tiles =
       together * std::ceil(whole_tiles * plan.splits / (together * ctas * device.num_sms));  // of a CTA
@@ -172,7 +172,7 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double stages = static_cast<double>(plan.num_chunks) / plan.splits;
   // Of a part, of a tile's.
   const int32_t all_stages = plan.num_chunks * plan.num_windows;
-  const double part = plan.parts == 1 ? 0 : static_cast<double>(ceil_div(all_stages, plan.parts)) / all_stages;
+  const double part = plan.k_splits == 1 ? 0 : static_cast<double>(ceil_div(all_stages, plan.k_splits)) / all_stages;
   const double cycles_of_us = device.clock_ghz * 1e3;
   double all = (tiles + part) * stages * (busy + waits) + (tiles + (part > 0 ? 1 : 0)) * (stores + more);
   if (ctas > 1) {
@@ -188,7 +188,7 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
       (moved.source + moved.result * longer_by_partial_sectors(problem, plan)) / (device.copy_gb_per_s * 1e3);
   const double memory = 1.06 * whole->memory_us;
   constexpr double kZeroCounters = 2;
-  const double before = pack_us(problem, device, *whole) + (plan.parts > 1 ? kZeroCounters : 0);
+  const double before = pack_us(problem, device, *whole) + (plan.k_splits > 1 ? kZeroCounters : 0);
   if (plan.gathers) {
     // Two CTAs of an SM bring their sources by the same path.
     const double longer = ctas > 1 ? 1.3 : 1;

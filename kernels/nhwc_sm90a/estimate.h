@@ -15,7 +15,7 @@ namespace convt {
 // What of a tile follows from the problem alone.
 struct NhwcWork {
   TapProgram program;
-  bool apart;  // each tap has a window of its own
+  bool box_per_tap;  // each tap has a window of its own
   int32_t positions_h, positions_w;  // of a phase, at most
   int32_t windows;                   // of a tile
   int32_t extra_h, extra_w;          // of all windows

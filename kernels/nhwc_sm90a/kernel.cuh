@@ -10,7 +10,7 @@
 #include "nhwc_sm90a/mainloop.cuh"
 #include "nhwc_sm90a/rows.cuh"
 #include "nhwc_sm90a/split_mainloop.cuh"
-#include "reduce/parts.cuh"
+#include "reduce/stream_k.cuh"
 
 namespace convt::nhwc_sm90a {
 
@@ -103,17 +103,17 @@ struct Convolution : hopper::Slots<Params> {
   static constexpr hopper::Roles kRoles{kNhwcThreads, Shape::kCtas, kNhwcConsumers, Shape::kCtas == 1 ? 232 : 96, 40};
 
   // Whether a tile's number is worked out again behind its products, from which its places would take registers.
-  static constexpr bool kForgets = Shape::kBlocks * Shape::kN > 64;
+  static constexpr bool kMakesOpaque = Shape::kBlocks * Shape::kN > 64;
 
 #ifdef CONVT_HAS_WGMMA
   const uint32_t s_shares_barrier;
-  Share share;
+  ClusterSlice share;
   Stages stages_of_tiles;
 
   __device__ __forceinline__ Convolution(const Params& params, const unsigned char* s_bytes)
       : hopper::Slots<Params>(params, s_bytes), s_shares_barrier(s_barriers + 16 * count()) {}
 
-  __device__ __forceinline__ void begin() const {
+  __device__ __forceinline__ void init_barriers() const {
     if (threadIdx.x > 0) return;
     const int32_t of_source = params.source_slots;
     pipeline::init_slots(s_barriers, 0, of_source, params.gathers ? kNhwcGatheringThreads : 1, kNhwcConsumers * 4);
@@ -122,12 +122,12 @@ struct Convolution : hopper::Slots<Params> {
     ptx::fence_mbarrier_init();
   }
 
-  __device__ __forceinline__ void take_part() {
-    share = reduce::share_of_block(params.splits, Shape::kN);
+  __device__ __forceinline__ void assign_work() {
+    share = reduce::slice_of_block(params.splits, Shape::kN);
     stages_of_tiles = nhwc_sm90a::stages_of_tiles(params, share.rank);
   }
 
-  __device__ __forceinline__ void consume(int32_t warp) const {
+  __device__ __forceinline__ void run_consumer(int32_t warp) const {
     Ring sources = this->sources(), weights = this->weights();
     int32_t places[Shape::kBlocks];
 #pragma unroll
@@ -154,11 +154,11 @@ struct Convolution : hopper::Slots<Params> {
       if constexpr (nhwc_shares_tiles(Shape::kCtas)) {
         if (params.splits > 1) add_splits(acc);
       }
-      if constexpr (kForgets) ptx::forget(number);
+      if constexpr (kMakesOpaque) ptx::opaque(number);
       if constexpr (nhwc_shares_tiles(Shape::kCtas)) {
-        if (is_part(params, units.number()) && !add_parts(acc, units.number())) continue;
+        if (is_part(params, units.number()) && !stream_k_fixup(acc, units.number())) continue;
       }
-      const Tile tile = kForgets ? tile_of(params, number) : own;
+      const Tile tile = kMakesOpaque ? tile_of(params, number) : own;
       if (params.steps.num_steps == 0) {
         put<false>(acc, tile, warp, bias, &buffer);
       } else {
@@ -183,29 +183,29 @@ struct Convolution : hopper::Slots<Params> {
   }
 
   // Where the last wave has few tiles, CTAs multiply a part of one each; the last one to come stores it.
-  __device__ __forceinline__ bool add_parts(Accumulators<Shape>& acc, int32_t number) const {
+  __device__ __forceinline__ bool stream_k_fixup(Accumulators<Shape>& acc, int32_t number) const {
     int32_t part;
-    const int32_t divided = params.parts(number - params.whole_tiles, &part);
-    char* sums = params.sums + int64_t{divided} * params.parts.value * nhwc_sum_bytes(Shape::kBlocks, Shape::kN);
-    return reduce::add_parts<kConsumerThreads, Shape::kBlocks, Shape::kN / 8>(
-        [&](int block) { return acc.r[block]; }, part, params.parts.value, sums, params.arrived + divided,
+    const int32_t divided = params.k_splits(number - params.whole_tiles, &part);
+    char* sums = params.sums + int64_t{divided} * params.k_splits.value * nhwc_sum_bytes(Shape::kBlocks, Shape::kN);
+    return reduce::stream_k_fixup<kConsumerThreads, Shape::kBlocks, Shape::kN / 8>(
+        [&](int block) { return acc.r[block]; }, part, params.k_splits.value, sums, params.arrived + divided,
         s_shares_barrier + 8);
   }
 
   // Where tiles are few, the CTAs of a cluster share one, which is then their only one.
   __device__ __forceinline__ void add_splits(Accumulators<Shape>& acc) const {
     if (threadIdx.x == 0) {
-      const uint32_t bytes = reduce::bytes_of_share<kConsumerThreads, Shape::kBlocks>(share);
+      const uint32_t bytes = reduce::bytes_of_slice<kConsumerThreads, Shape::kBlocks>(share);
       ptx::mbarrier_expect(s_shares_barrier, (params.splits - 1) * bytes);
     }
     ptx::cluster_barrier();  // nobody multiplies any more
-    reduce::reduce_cluster_async<kConsumerThreads, Shape::kBlocks, Shape::kN / 8>(
+    reduce::reduce_scatter_dsmem_async<kConsumerThreads, Shape::kBlocks, Shape::kN / 8>(
         [&](int block) { return acc.r[block]; }, params.splits, share, s_source, s_shares_barrier);
   }
 
   // Each thread that copies boxes is elected, so that the compiler knows all its values to be the same for its warp: a
   // copy's addresses otherwise cost more than a stage's products.
-  __device__ __forceinline__ void serve(int32_t warp) const {
+  __device__ __forceinline__ void run_producer(int32_t warp) const {
     if (warp == 1) {
       if (ptx::elect_one()) load_weights<Shape>(params, stages_of_tiles, s_weights, weights());
     } else if (!params.gathers) {

@@ -152,7 +152,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
     params.by_run = FastDivmod::of(run);
     params.by_tile_h = FastDivmod::of(plan.tile_h);
   }
-  params.together = FastDivmod::of(plan.together);
+  params.interleaved_phases_w = FastDivmod::of(plan.interleaved_phases_w);
   params.windows_of_row = grid.phases_w;
   params.step_h = program.source_step_h;
   params.step_w = program.source_step_w;
@@ -160,13 +160,13 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.scale_w = forward ? problem.w.stride : 1;
   params.channel_tiles = FastDivmod::of(static_cast<int32_t>(problem.groups) * grid.channel_tiles);
   params.group_tiles = FastDivmod::of(grid.channel_tiles);
-  params.phases_w = FastDivmod::of(grid.phases_w / plan.together);
-  params.phases = FastDivmod::of(grid.phases_h * grid.phases_w / plan.together);
+  params.phases_w = FastDivmod::of(grid.phases_w / plan.interleaved_phases_w);
+  params.phases = FastDivmod::of(grid.phases_h * grid.phases_w / plan.interleaved_phases_w);
   params.w_tiles = FastDivmod::of(grid.w_tiles);
   params.h_tiles = FastDivmod::of(grid.h_tiles);
-  params.whole_tiles = static_cast<int32_t>(plan.num_tiles - plan.divided);
-  params.num_units = static_cast<int32_t>(params.whole_tiles + plan.divided * plan.parts);
-  params.parts = FastDivmod::of(plan.parts);
+  params.whole_tiles = static_cast<int32_t>(plan.num_tiles - plan.split_tiles);
+  params.num_units = static_cast<int32_t>(params.whole_tiles + plan.split_tiles * plan.k_splits);
+  params.k_splits = FastDivmod::of(plan.k_splits);
   params.sums = static_cast<char*>(pointers.workspace);
   params.tile_w = plan.tile_w;
   params.tile_h = plan.tile_h;
@@ -189,7 +189,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.barriers_begin = plan.barriers_begin;
   params.packed_tile_step = weights.packed_tile_step;
   set_windows(program, weights, problem.w.kernel, &params);
-  set_shares(program, forward, std::max(plan.splits, plan.parts), &params);
+  set_shares(program, forward, std::max(plan.splits, plan.k_splits), &params);
   if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
   return params;
 }
@@ -218,22 +218,22 @@ void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& 
                  cudaStream_t stream) {
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumNhwcInstances || (!tile.direct && pointers.packed == nullptr) ||
-      !make_tap_program(problem, &program, tile.apart)) {
+      !make_tap_program(problem, &program, tile.box_per_tap)) {
     throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }
   const void* source = problem.direction == Direction::kForward ? pointers.x : pointers.y;
   check_workspace(plan, pointers.workspace);
   uint32_t* arrived = nullptr;
-  if (tile.parts > 1) {
+  if (tile.k_splits > 1) {
     const int64_t before = nhwc_part_sums_bytes(kNhwcInstances[tile.instance].blocks, tile);
     arrived = reinterpret_cast<uint32_t*>(static_cast<char*>(pointers.workspace) + before);
-    fill_zero(arrived, tile.divided * 4, plan.kernel, stream);
+    fill_zero(arrived, tile.split_tiles * 4, plan.kernel, stream);
   }
   Pixels pixels = source_pixels(problem);
   if (tile.packs_source) {
     pixels = packed_pixels(problem, pixels);
-    char* packed = static_cast<char*>(pointers.workspace) + tile.sums_bytes;
+    char* packed = static_cast<char*>(pointers.workspace) + tile.partials_bytes;
     launch_pack_pixels(problem, plan, pixels, source_stride(problem), problem.batch, source, packed, stream);
     source = packed;
   }

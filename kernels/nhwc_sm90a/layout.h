@@ -21,15 +21,15 @@ struct NhwcTile {
   int32_t instance;  // index into kNhwcInstances
   int32_t block_n;  // result channels
   int32_t splits;  // CTAs of a cluster that share a tile, each with some of its stages
-  int32_t parts;  // of each tile of the last wave, which CTAs multiply one each and add up in memory; 1: none
-  int64_t divided;  // tiles of that wave, or 0 where they are whole
+  int32_t k_splits;  // of each tile of the last wave, which CTAs multiply one each and add up in memory; 1: none
+  int64_t split_tiles;  // tiles of that wave, or 0 where they are whole
   bool direct;  // weights come to shared memory as they are
   bool staged;  // results of channels_last leave by way of shared memory
   bool rows;  // rows of NCHW do, and of channels_last whose pixels begin anywhere
-  int32_t together;  // W phases of NCHW, whose columns lie between each other, that a CTA has one after the other
+  int32_t interleaved_phases_w;  // W phases of NCHW with interleaved columns, which a CTA computes one after the other
   bool gathers;  // threads bring the source, which no tensor map describes
   bool packs_source;  // a kernel makes pixels of it first, which one does
-  bool apart;  // each tap reads a box of its own
+  bool box_per_tap;  // each tap reads a box of its own
   int32_t tile_w, tile_h, tile_n;  // positions
   int32_t box_w, box_h;  // places of the source for them
   int32_t num_chunks;  // of the source's channels
@@ -38,20 +38,20 @@ struct NhwcTile {
   int32_t slot_taps;  // of a slot of weights
   int32_t weights_begin, staged_begin, barriers_begin, bias_begin;  // in shared memory
   int64_t num_tiles;
-  int64_t sums_bytes;  // of the workspace, which begins with them: the parts' sums, and how many of a tile are there
+  int64_t partials_bytes;  // of the partial sums and their counters, with which the workspace begins
 
   // What tells it from other tiles of the kernel, and what people are told of it.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("block_n", block_n);
     field("splits", splits);
-    field("parts", parts);
+    field("parts", k_splits);
     field("direct", direct);
     field("staged", staged);
     field("rows", rows);
     field("gathers", gathers);
     field("packs_source", packs_source);
-    field("apart", apart);
+    field("apart", box_per_tap);
     field("tile_n", tile_n);
     field("tile_h", tile_h);
     field("tile_w", tile_w);
@@ -110,7 +110,7 @@ inline constexpr int32_t nhwc_sum_bytes(int32_t blocks, int32_t block_n) {
 
 // Bytes of the parts' sums, behind which a counter for each divided tile lies.
 inline constexpr int64_t nhwc_part_sums_bytes(int32_t blocks, const NhwcTile& plan) {
-  return plan.divided * plan.parts * nhwc_sum_bytes(blocks, plan.block_n);
+  return plan.split_tiles * plan.k_splits * nhwc_sum_bytes(blocks, plan.block_n);
 }
 
 // Bytes of a position's results that leave in one copy, by way of shared memory.

@@ -70,7 +70,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
 #pragma unroll
       for (int group = 0; group < 2; ++group) {
         ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
-        element::keep(fragments[group]);
+        element::fence_registers(fragments[group]);
 #pragma unroll
         for (int step = 0; step < Shape::kGroupSteps; ++step) {
 #pragma unroll
@@ -102,7 +102,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
     sources->advance();
   }
   ptx::wgmma_wait<0>();
-  element::keep(fragments);
+  element::fence_registers(fragments);
   if (used != 0) release(used);
 }
 

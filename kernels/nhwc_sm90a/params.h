@@ -42,8 +42,8 @@ struct Params {
   FastDivmod channel_tiles, phases, w_tiles, h_tiles;  // channels of all groups
   FastDivmod group_tiles;  // a channel tile's number: group, tile
   FastDivmod phases_w;
-  FastDivmod together;  // W phases of a place that a CTA has one after the other: the fastest digit, and then not among
-                        // `phases`
+  FastDivmod interleaved_phases_w;  // W phases of a place that a CTA has one after the other: the fastest digit, and
+                                    // then not among `phases`
   int32_t windows_of_row;  // W phases in all
   FastDivmod by_run, by_tile_h;  // a tile's place in rows: columns of a row with all W phases, rows of an image
   int32_t row_pitch;
@@ -51,7 +51,7 @@ struct Params {
   bool pairs;  // two columns of a row may be stored together
   int32_t whole_tiles;  // that are units as they are
   int32_t num_units;
-  FastDivmod parts;  // of each of the others, which are units
+  FastDivmod k_splits;  // of each of the others, which are units
   char* sums;  // of parts, as reduce/ leaves them
   uint32_t* arrived;  // parts of each divided tile; zero before
   int32_t tile_w, tile_h, tile_n;  // positions

@@ -98,12 +98,12 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   }
   const bool forward = problem.direction == Direction::kForward;
   const bool channels_last = is_channels_last(result_stride(problem));
-  plan.together = plan.rows && !channels_last ? work.program.phases_w : 1;
+  plan.interleaved_phases_w = plan.rows && !channels_last ? work.program.phases_w : 1;
   const int32_t positions = plan.tile_w * plan.tile_h * plan.tile_n;
   int32_t staged_bytes = plan.staged ? nhwc_staged_bytes(instance.blocks, instance.block_n, element) : 0;
   if (plan.rows) {
     const int32_t pitch = nhwc_row_pitch(channels_last, positions, forward ? problem.w.stride : 1, element);
-    const int32_t channels = plan.together > 1 ? instance.block_n : kNhwcRowChannels;
+    const int32_t channels = plan.interleaved_phases_w > 1 ? instance.block_n : kNhwcRowChannels;
     staged_bytes = nhwc_rows_bytes(channels_last, positions, channels, pitch, element);
   }
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots + 1);
@@ -140,12 +140,12 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     if (last_slot + int64_t{places} * nhwc_row_bytes(instance.k_steps) > whole->shared_bytes) return false;
   }
 
-  plan.parts = 1;
-  plan.divided = plan.sums_bytes = 0;
+  plan.k_splits = 1;
+  plan.split_tiles = plan.partials_bytes = 0;
   if (plan.splits > 1 && nhwc_sum_bytes(instance.blocks, plan.block_n) > plan.staged_begin) return false;
-  whole->num_blocks = plan.splits > 1
-                          ? plan.num_tiles * plan.splits
-                          : std::min<int64_t>(plan.num_tiles / plan.together, device.num_sms * instance.ctas);
+  whole->num_blocks =
+      plan.splits > 1 ? plan.num_tiles * plan.splits
+                      : std::min<int64_t>(plan.num_tiles / plan.interleaved_phases_w, device.num_sms * instance.ctas);
   return true;
 }
 
@@ -158,16 +158,17 @@ bool divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIns
   const NhwcTile& tile = tile_of<NhwcTile>(plan);
   const int64_t divided = tile.num_tiles % device.num_sms;
   *best = plan;
-  if (!nhwc_shares_tiles(instance.ctas) || tile.splits > 1 || tile.together > 1 || divided == 0) return false;
+  if (!nhwc_shares_tiles(instance.ctas) || tile.splits > 1 || tile.interleaved_phases_w > 1 || divided == 0)
+    return false;
   const int64_t stages = int64_t{tile.num_chunks} * tile.num_windows;
   const int64_t most = std::min({int64_t{kNhwcMostParts}, device.num_sms / divided, stages / 2});
   for (int32_t parts = 2; parts <= most; ++parts) {
     Plan made = plan;
     NhwcTile& of = tile_of<NhwcTile>(made);
-    of.parts = parts;
-    of.divided = divided;
-    of.sums_bytes = whole_workspace(nhwc_part_sums_bytes(instance.blocks, of) + divided * 4);
-    made.workspace_bytes += of.sums_bytes;
+    of.k_splits = parts;
+    of.split_tiles = divided;
+    of.partials_bytes = whole_workspace(nhwc_part_sums_bytes(instance.blocks, of) + divided * 4);
+    made.workspace_bytes += of.partials_bytes;
     made.num_blocks = std::min<int64_t>(tile.num_tiles - divided + divided * parts, device.num_sms);
     estimate_nhwc(problem, device, instance, work, &made);
     if (made.estimate_us < best->estimate_us) *best = made;
@@ -247,7 +248,7 @@ bool is_direct(const ConvTProblem& problem) {
 // far.
 bool make_work(const ConvTProblem& problem, bool apart, NhwcWork* to) {
   NhwcWork& work = *to;
-  work.apart = apart;
+  work.box_per_tap = apart;
   if (!make_tap_program(problem, &work.program, apart)) return false;
   if (std::max(work.program.source_step_h, work.program.source_step_w) > kMostStep) return false;
   if (work.program.num_runs > kNhwcMostWindows || work.program.total_taps == 0) return false;
@@ -286,7 +287,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const Nhwc
   tile.direct = is_direct(problem);
   tile.gathers = source.gathers;
   tile.packs_source = source.packs;
-  tile.apart = work.apart;
+  tile.box_per_tap = work.box_per_tap;
   begun.source_on_vectors = !source.gathers && !source.packs;
   begun.weight_on_vectors = tile.direct;
   const int64_t channels = nhwc_row_bytes(instance.k_steps) / element;

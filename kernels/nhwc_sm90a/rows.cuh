@@ -83,7 +83,7 @@ __device__ __forceinline__ void put_rows(const Accumulators<Shape>& acc, const P
   constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
   constexpr int kRuns = kNhwcRowChannels / (4 * kCount);  // of a slice
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
-  const bool whole = params.together.value > 1;
+  const bool whole = params.interleaved_phases_w.value > 1;
   const int32_t positions = params.tile_w * params.tile_h * params.tile_n;
   const int32_t channel_step = params.channels_last ? 1 : params.row_pitch;
   const int32_t place_step = params.channels_last ? params.row_pitch : 1;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void put_rows(const Accumulators<Shape>& acc, const P
       }
     }
     const bool stores =
-        !whole || (slice + 1 == Shape::kN / kNhwcRowChannels && tile.phase_w + 1 == params.together.value);
+        !whole || (slice + 1 == Shape::kN / kNhwcRowChannels && tile.phase_w + 1 == params.interleaved_phases_w.value);
     if (!stores) continue;
     ptx::named_barrier(1, kConsumerThreads);  // all of it is here
     const int32_t first = tile.channel_tile * Shape::kN + (whole ? 0 : slice * kNhwcRowChannels);

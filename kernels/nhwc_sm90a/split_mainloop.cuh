@@ -102,7 +102,7 @@ __device__ __forceinline__ void add_runs(Accumulators<Shape>& acc, Accumulators<
   for (int block = 0; block < Shape::kBlocks; ++block) {
 #pragma unroll
     for (int i = 0; i < Shape::kN / 2; ++i) {
-      element::keep(runs.r[block][i]);
+      element::fence_registers(runs.r[block][i]);
       acc.r[block][i] = __fadd_rn(acc.r[block][i], runs.r[block][i]);
     }
   }
@@ -137,12 +137,12 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
     }
     goes_on = taps.advance(params, s_source, *sources);
     ptx::wgmma_wait<1>();
-    element::keep(first);
+    element::fence_registers(first);
     if (goes_on) load_half<Shape>(first, taps, places, 0);
     // ptxas serializes all products where accumulators in flight at the loop's jump are read. The other warpgroup's run
     // meanwhile.
     ptx::wgmma_wait<0>();
-    element::keep(second);
+    element::fence_registers(second);
     add_runs<Shape>(acc, runs);
     release(weights->empty());
     weights->advance();

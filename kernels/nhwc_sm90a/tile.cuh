@@ -9,7 +9,7 @@
 namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
-using reduce::Share;
+using reduce::ClusterSlice;
 #endif
 
 inline constexpr int kConsumerThreads = 128 * kNhwcConsumers;
@@ -46,16 +46,16 @@ struct Tile {
 class UnitWalk {
  public:
   __device__ __forceinline__ explicit UnitWalk(const Params& params)
-      : params_(params), number_(hopper::first_tile(params) * params.together.value) {}
+      : params_(params), number_(hopper::first_tile(params) * params.interleaved_phases_w.value) {}
 
   __device__ __forceinline__ bool exists() const { return number_ < params_.num_units; }
   __device__ __forceinline__ int32_t number() const { return number_; }
   __device__ __forceinline__ void advance() {
-    const int32_t count = params_.together.value;
+    const int32_t count = params_.interleaved_phases_w.value;
     ++number_;
     if (count > 1) {
       int32_t phase;
-      params_.together(number_, &phase);
+      params_.interleaved_phases_w(number_, &phase);
       if (phase != 0) return;
     }
     number_ += (hopper::tile_step() - 1) * count;
@@ -71,7 +71,7 @@ class UnitWalk {
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
   int32_t together;
-  number = params.together(number, &together);
+  number = params.interleaved_phases_w(number, &together);
   number = params.channel_tiles(number, &tile.weights);
   tile.group = params.group_tiles(tile.weights, &tile.channel_tile);
   int32_t phase, shift;
@@ -185,7 +185,7 @@ struct Unit {
 __device__ __forceinline__ Unit unit_of(const Params& params, const Stages& stages_of_tiles, int32_t number) {
   if (!is_part(params, number)) return {number, stages_of_tiles};
   int32_t part;
-  const int32_t divided = params.parts(number - params.whole_tiles, &part);
+  const int32_t divided = params.k_splits(number - params.whole_tiles, &part);
   return {params.whole_tiles + divided, stages_of_share(params, part)};
 }
 

@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(direct_threads(kConsumers), 3 - kConsumers)
       load_direct_weights<Element>(params, first_tile, 0, at_once, s_weights, &first);
     }
     meet_all_roles<kConsumers>();
-    ptx::take_registers<direct_consumer_registers(kConsumers)>();
+    ptx::setmaxnreg_inc<direct_consumer_registers(kConsumers)>();
     // A value that the compiler knows to be the same for the whole warp.
     const int32_t consumer = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
     const uint32_t warp = threadIdx.x / 32;
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(direct_threads(kConsumers), 3 - kConsumers)
       }
     }
   } else {
-    ptx::give_registers<direct_loader_registers(kConsumers)>();
+    ptx::setmaxnreg_dec<direct_loader_registers(kConsumers)>();
     if (params.source_pairs) {
       load_direct_source<SourceShape<Element, kConsumers, 2>>(params, begin, s_source, s_source_barriers);
     } else {

@@ -239,7 +239,7 @@ __device__ __forceinline__ void multiply_direct(DirectAccumulators& acc, const D
       const uint32_t offset = weights->slot() * kDirectStageBytes;
       if constexpr (kSets == 2) {
         ptx::wgmma_wait<1>();  // the products of this set's last fragments are done
-        element::keep(fragments[set]);
+        element::fence_registers(fragments[set]);
 #pragma unroll
         for (int step = 0; step < kDirectSteps; ++step) {
           DirectWords words;  // read before the wait, these would make ptxas wait for every product (C7513)
@@ -253,7 +253,7 @@ __device__ __forceinline__ void multiply_direct(DirectAccumulators& acc, const D
           load_words(words[step], quads, offset + step * kDirectStepBytes<Element>);
         }
         ptx::wgmma_wait<0>();
-        element::keep(fragments[set]);
+        element::fence_registers(fragments[set]);
 #pragma unroll
         for (int step = 0; step < kDirectSteps; ++step) to_operand<Element>(fragments[set][step], words[step]);
       }
@@ -272,7 +272,7 @@ __device__ __forceinline__ void multiply_direct(DirectAccumulators& acc, const D
     }
   }
   ptx::wgmma_wait<0>();
-  element::keep(fragments);
+  element::fence_registers(fragments);
 }
 
 // One thread: the weights of stages [begin, end) of all that the CTA has.

@@ -93,7 +93,7 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
 }
 
 void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
-  if (!makes_patches(problem) || problem.direction != Direction::kForward) return;
+  if (!is_nonoverlapping(problem) || problem.direction != Direction::kForward) return;
   for (int32_t index = 0; index < kNumPatchDirectInstances; ++index) {
     const PatchDirectInstance& instance = kPatchDirectInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;

@@ -13,22 +13,22 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using reduce::Share;
+using reduce::ClusterSlice;
 
 // Where tiles are few and patches are gathered, the CTAs of a cluster share a tile: which of its columns this one
 // stores.
 template <typename Shape>
-__device__ __forceinline__ Share share_of_block(const Params& params) {
-  return reduce::share_of_block(Shape::kShares ? params.splits : 1, Shape::kBlocks * kPatchChannels);
+__device__ __forceinline__ ClusterSlice slice_of_block(const Params& params) {
+  return reduce::slice_of_block(Shape::kShares ? params.splits : 1, Shape::kBlocks * kPatchChannels);
 }
 
 // All threads that multiply, of all CTAs of a cluster; `s_bytes` is free.
 template <typename Shape>
-__device__ __forceinline__ void reduce_cluster(Accumulators<Shape>& acc, const Params& params, const Share& share,
-                                               uint32_t s_bytes) {
+__device__ __forceinline__ void reduce_scatter_dsmem(Accumulators<Shape>& acc, const Params& params,
+                                                     const ClusterSlice& share, uint32_t s_bytes) {
   constexpr int kThreads = Shape::kConsumers * 128, kBlocks = Shape::kBlocks * kPatchChannels / 8;
   const auto plane = [&](int) { return &acc.r[0][0]; };  // the blocks of 64 columns follow each other
-  reduce::reduce_cluster<kThreads, 1, kBlocks>(plane, params.splits, share, s_bytes);
+  reduce::reduce_scatter_dsmem<kThreads, 1, kBlocks>(plane, params.splits, share, s_bytes);
 }
 
 // Where a position's patch begins, in elements from the tile's first channel in the first image; negative where the
@@ -81,7 +81,7 @@ __device__ __forceinline__ int32_t first_channel(const Tile& tile) {
 // NCHW. Both positions of a thread are neighbours in memory, unless a row ends between them.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
-                                             const Share& share, uint32_t s_bias) {
+                                             const ClusterSlice& share, uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kColumns = Shape::kColumns;
   int64_t offset[2];
@@ -141,7 +141,7 @@ __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, con
 // (params.exchange).
 template <typename Shape>
 __device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
-                                                const Share& share) {
+                                                const ClusterSlice& share) {
   using Element = typename Shape::Element;
   constexpr int kWords = 2 * Shape::kElement / 4;
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), odd = lane / 4 % 2;

@@ -33,16 +33,16 @@ struct Convolution {
         s_barriers(s_source + params.barriers_begin),
         s_weight_barriers(s_barriers + 16 * params.source_slots) {}
 
-  __device__ __forceinline__ void begin() const {
+  __device__ __forceinline__ void init_barriers() const {
     if (threadIdx.x > 0) return;
     pipeline::init_slots(s_barriers, 0, params.source_slots, 32 * kPatchLoaderWarps, kConsumers * 4);
     pipeline::init_slots(s_weight_barriers, 0, params.weight_slots, 1, kConsumers * 4);
     ptx::fence_mbarrier_init();
   }
 
-  __device__ __forceinline__ void take_part() { stages = stages_of_block<Shape>(params); }
+  __device__ __forceinline__ void assign_work() { stages = stages_of_block<Shape>(params); }
 
-  __device__ __forceinline__ void consume(int32_t warp) const {
+  __device__ __forceinline__ void run_consumer(int32_t warp) const {
     const int32_t consumer = warp / 4;
     const uint32_t s_bias = s_weight_barriers + 16 * params.weight_slots + threadIdx.x / 32 * (kPatchChannels * 4);
     Ring sources(s_barriers, params.source_slots), weights(s_weight_barriers, params.weight_slots);
@@ -60,9 +60,9 @@ struct Convolution {
                              &weights);
       }
       if constexpr (!Shape::kGathers) bias.store(s_bias);
-      const Share share = share_of_block<Shape>(params);
+      const ClusterSlice share = slice_of_block<Shape>(params);
       if constexpr (Shape::kShares) {
-        if (params.splits > 1) reduce_cluster<Shape>(acc, params, share, s_source);
+        if (params.splits > 1) reduce_scatter_dsmem<Shape>(acc, params, share, s_source);
       }
       tile.begin += consumer * params.step;
       if (Shape::kGathers || params.steps.num_steps == 0) {
@@ -74,8 +74,8 @@ struct Convolution {
   }
 
   template <bool kSteps>
-  __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Tile& tile, const Share& share,
-                                             int32_t consumer, uint32_t s_bias) const {
+  __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const Tile& tile,
+                                             const ClusterSlice& share, int32_t consumer, uint32_t s_bias) const {
     auto* s_staged =
         reinterpret_cast<Element*>(s_bytes + params.staged_begin) + consumer * patch_staged_elements(Shape::kElement);
     if constexpr (Shape::kByChannels) {
@@ -101,7 +101,7 @@ struct Convolution {
     store_planes<Shape, kSteps>(acc, params, tile, share, s_bias);
   }
 
-  __device__ __forceinline__ void serve(int32_t warp) const {
+  __device__ __forceinline__ void run_producer(int32_t warp) const {
     ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
     if (warp < kPatchLoaderWarps) {
       load_source<Shape>(params, stages, s_source, s_barriers, static_cast<int32_t>(threadIdx.x % 128));

@@ -9,8 +9,8 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using pipeline::announce;
 using pipeline::copy_vector;
+using pipeline::producer_arrive;
 using pipeline::Ring;
 
 // Calls `load` with the bytes that copies of the source bring at once, as a constant.
@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_sou
           copy_vector<kBytes>(s_row + step * Shape::kRowBytes + vector * Copy::kLanes * kBytes, g, copy);
         }
       }
-      announce<kBytes>(ring);
+      producer_arrive<kBytes>(ring);
       ring.advance();
 #pragma unroll
       for (auto& g : vectors.g) g += Shape::kStageChannels * params.source_stride[1];
@@ -123,7 +123,7 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
           copy_vector<kBytes>(s_row + step * Shape::kRowBytes + further * Shape::kElement, g, copy);
         }
       }
-      announce<kBytes>(ring);
+      producer_arrive<kBytes>(ring);
       ring.advance();
     }
   }
@@ -229,7 +229,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
           }
         }
       }
-      announce<kBytes>(ring);
+      producer_arrive<kBytes>(ring);
       ring.advance();
       patch.advance<Shape>(params);
     }

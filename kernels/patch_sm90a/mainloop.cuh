@@ -132,7 +132,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
     release(sources->empty());
     sources->advance();
     ptx::wgmma_wait<0>();
-    element::keep(fragments);
+    element::fence_registers(fragments);
     if (used != 0) release(used);
 #pragma unroll
     for (int step = 0; step < kPatchSteps; ++step) {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
     weights->advance();
   }
   ptx::wgmma_wait<0>();
-  element::keep(fragments);
+  element::fence_registers(fragments);
   if (used != 0) release(used);
 }
 
@@ -227,8 +227,8 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
         ptx::wgmma_wait<0>();
       }
       if (done == Shape::kBlocks - 1) {
-        element::keep(high);
-        element::keep(low);
+        element::fence_registers(high);
+        element::fence_registers(low);
       }
       if (!params.resident) release(used[done]);
 #pragma unroll

@@ -203,7 +203,7 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
 }
 
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
-  if (!makes_patches(problem)) return;
+  if (!is_nonoverlapping(problem)) return;
   TapProgram program;  // by which the weights are packed
   PatchForm form;
   if (!form_of(problem, &form) || !make_tap_program(problem, &program)) return;

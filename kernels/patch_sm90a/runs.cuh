@@ -41,7 +41,7 @@ struct RunsAccumulators {
 
 using pipeline::release;
 using pipeline::Ring;
-using reduce::Share;
+using reduce::ClusterSlice;
 
 // Rows of one image are a run of every channel.
 __device__ __forceinline__ void copy_runs(const RunsParams& params, const RunsTile& tile, int32_t rows, int32_t stage,
@@ -135,7 +135,7 @@ __device__ __forceinline__ void multiply_runs(RunsAccumulators<kChannels>& acc, 
       words[i / 4][i % 4] = ptx::load_shared(s_stage + places.position[i % 2] + places.of_k[i / 2]);
     }
     ptx::wgmma_wait<0>();
-    element::keep(fragments);
+    element::fence_registers(fragments);
     if (used != 0) release(used);
 #pragma unroll
     for (int i = 0; i < 4 * kRunsSteps; ++i) {
@@ -152,8 +152,8 @@ __device__ __forceinline__ void multiply_runs(RunsAccumulators<kChannels>& acc, 
     ring.advance();
   }
   ptx::wgmma_wait<0>();
-  element::keep(fragments);
-  element::keep(acc.r);
+  element::fence_registers(fragments);
+  element::fence_registers(acc.r);
 }
 
 // kCount neighbouring positions of each of the tile's staged channels, by all threads that multiply.
@@ -191,7 +191,7 @@ __device__ __forceinline__ void store_runs_channels(const RunsParams& params, co
 // Stores the CTA's share of the tile's channels. `s_staged` is free once all threads that multiply are here.
 template <typename Element, int kChannels>
 __device__ __forceinline__ void store_runs_tile(const RunsAccumulators<kChannels>& acc, const RunsParams& params,
-                                                const RunsTile& tile, const Share& share, uint32_t s_staged) {
+                                                const RunsTile& tile, const ClusterSlice& share, uint32_t s_staged) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
   const uint32_t s_mine = s_staged + (lane % 4 * 2 * kRunsStagedPitch + 16 * warp + lane / 4) * 4;
   ptx::named_barrier(1, kRunsConsumerThreads);
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPai
   const Ring ring(s_barriers, params.slots);
   constexpr int kMeeting = kRunsConsumerThreads + 32;
   if (threadIdx.x >= kRunsConsumerThreads) {
-    if constexpr (runs_moves_registers(kChannels)) ptx::give_registers<kRunsLoaderRegisters>();
+    if constexpr (runs_moves_registers(kChannels)) ptx::setmaxnreg_dec<kRunsLoaderRegisters>();
     if (threadIdx.x >= kRunsConsumerThreads + 32) return;
     if (threadIdx.x == kRunsConsumerThreads) {
       pipeline::init_slots(s_barriers, 0, params.slots, 1, kRunsConsumerThreads / 32);
@@ -248,16 +248,16 @@ __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPai
     if (params.splits > 1) ptx::cluster_wait();
     return;
   }
-  if constexpr (runs_moves_registers(kChannels)) ptx::take_registers<kRunsConsumerRegisters>();
+  if constexpr (runs_moves_registers(kChannels)) ptx::setmaxnreg_inc<kRunsConsumerRegisters>();
   ptx::named_barrier(1, kMeeting);
   if (params.splits > 1) ptx::cluster_arrive();
   RunsAccumulators<kChannels> acc;
   multiply_runs<Element>(acc, params, tile.end_stage - tile.first_stage, s_weights, s_source, ring);
-  const Share share = reduce::share_of_block(params.splits, kChannels);
+  const ClusterSlice share = reduce::slice_of_block(params.splits, kChannels);
   if (params.splits > 1) {
     // The others' shares have room of their own, so that nobody waits for the slowest CTA before it sends.
     ptx::cluster_wait();  // everybody's barrier exists
-    reduce::reduce_cluster_async<kRunsConsumerThreads, 1, kChannels / 8>(
+    reduce::reduce_scatter_dsmem_async<kRunsConsumerThreads, 1, kChannels / 8>(
         [&](int) { return acc.r; }, params.splits, share, s_weights + params.sums_begin, s_sums_barrier);
   }
   store_runs_tile<Element>(acc, params, tile, share, s_weights);

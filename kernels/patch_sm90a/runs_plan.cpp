@@ -151,7 +151,8 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
 }
 
 void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
-  if (!makes_patches(problem) || problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions) return;
+  if (!is_nonoverlapping(problem) || problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions)
+    return;
   // Tiles that end within an image take longer than a little smaller ones that do not.
   int32_t rows = static_cast<int32_t>(std::min<int64_t>(kRunsPositions / problem.w.in, problem.batch * problem.h.in));
   int32_t box_rows = rows;

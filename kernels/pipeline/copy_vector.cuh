@@ -37,7 +37,7 @@ __device__ __forceinline__ void copy_vector(uint32_t shared, const void* global)
 
 // This thread's part of a stage is on its way, or there.
 template <int kBytes>
-__device__ __forceinline__ void announce(const Ring& ring) {
+__device__ __forceinline__ void producer_arrive(const Ring& ring) {
   if constexpr (kBytes == 2) {
     ptx::mbarrier_arrive(ring.full());
   } else {

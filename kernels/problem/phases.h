@@ -75,7 +75,7 @@ CONVT_HOST_DEVICE inline int32_t shift_step(const Axis& axis) {
 
 // Of `stride` neighbouring taps that meet no output twice, as inputs of any number meet i * stride - padding + tap *
 // dilation, the first ones that leave out none but the axis' first outputs; -1 where there are none.
-inline int32_t covering_tap(const Axis& axis) {
+inline int32_t first_covering_tap(const Axis& axis) {
   const int64_t beyond = int64_t{axis.padding} + axis.out - int64_t{axis.in} * axis.stride;
   const int64_t tap = beyond > 0 ? ceil_div(beyond, int64_t{axis.dilation}) : 0;
   const bool once = axis.dilation == 1 || axis.stride == 1;
@@ -83,8 +83,8 @@ inline int32_t covering_tap(const Axis& axis) {
 }
 
 // How many outputs those taps leave out.
-inline int32_t left_out(const Axis& axis) {
-  const int64_t first = int64_t{covering_tap(axis)} * axis.dilation - axis.padding;
+inline int32_t num_uncovered(const Axis& axis) {
+  const int64_t first = int64_t{first_covering_tap(axis)} * axis.dilation - axis.padding;
   return static_cast<int32_t>(first < 0 ? 0 : first < axis.out ? first : axis.out);
 }
 

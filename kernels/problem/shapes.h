@@ -66,7 +66,7 @@ inline double weight_reach(const ConvTProblem& problem) {
 }
 
 // The kernel is the stride, so that a position's results are a patch that no other adds to.
-inline bool makes_patches(const ConvTProblem& problem) {
+inline bool is_nonoverlapping(const ConvTProblem& problem) {
   const Axis* const axes[] = {&problem.h, &problem.w};
   for (const Axis* axis : axes) {
     const bool apart = axis->kernel == axis->stride && (axis->dilation == 1 || axis->kernel == 1);

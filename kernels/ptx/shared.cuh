@@ -111,6 +111,6 @@ __device__ __forceinline__ void load_shared(double (&r)[2], uint32_t shared) {
 }
 
 // The compiler knows nothing about `value` from here on, and works out again what follows from it.
-__device__ __forceinline__ void forget(int32_t& value) { asm volatile("" : "+r"(value)); }
+__device__ __forceinline__ void opaque(int32_t& value) { asm volatile("" : "+r"(value)); }
 
 }  // namespace convt::ptx

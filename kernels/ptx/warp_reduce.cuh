@@ -18,7 +18,7 @@ __device__ __forceinline__ int warp_max(int value) {
 
 // Its argument, kept out of the uniform registers: a loop counted there pays their latency twice an
 // iteration, once to compare and once to hand the verdict to the branch (shfl.sync of the own lane).
-__device__ __forceinline__ int in_register(int value) {
+__device__ __forceinline__ int opaque_lane_value(int value) {
   return __shfl_sync(0xffffffffu, value, static_cast<int>(threadIdx.x % 32));
 }
 

@@ -194,9 +194,9 @@ __device__ __forceinline__ void write_fragment_rest(uint32_t& fragment, uint32_t
 }
 
 // And stays as it is up to here, behind the wait for the products that read it.
-__device__ __forceinline__ void keep_fragment(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
+__device__ __forceinline__ void fence_fragment(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
 // A sum is read here, behind the wait for its products, and not a moment sooner.
-__device__ __forceinline__ void keep_accumulator(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
+__device__ __forceinline__ void fence_accumulator(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 
 #undef CONVT_WGMMA
 #undef CONVT_WGMMA_OF_REGISTERS

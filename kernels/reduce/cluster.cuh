@@ -14,7 +14,7 @@ namespace convt::reduce {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 // Which of a product's columns a CTA (or warpgroup) stores: blocks of 8.
-struct Share {
+struct ClusterSlice {
   int32_t rank;
   int32_t blocks_log2;
 
@@ -23,14 +23,14 @@ struct Share {
   __device__ __forceinline__ int32_t place(int block) const { return block & ((1 << blocks_log2) - 1); }
 };
 
-__device__ __forceinline__ Share share_of_block(int32_t splits, int32_t columns) {
+__device__ __forceinline__ ClusterSlice slice_of_block(int32_t splits, int32_t columns) {
   if (splits == 1) return {0, 16};
   return {static_cast<int32_t>(ptx::cluster_rank()), 31 - __clz(columns / 8 / splits)};
 }
 
 // What each gets from every other one: four accumulators a thread of every plane and block.
 template <int kThreads, int kPlanes>
-__device__ __forceinline__ uint32_t bytes_of_share(const Share& share) {
+__device__ __forceinline__ uint32_t bytes_of_slice(const ClusterSlice& share) {
   return kPlanes * kThreads * 16u << share.blocks_log2;
 }
 
@@ -39,10 +39,10 @@ __device__ __forceinline__ uint32_t bytes_of_share(const Share& share) {
 // columns, which are added in the order of the ranks. `link` sends to another one, and waits for what the others have
 // sent.
 template <int kThreads, int kPlanes, int kBlocks, typename OfPlane, typename Link>
-__device__ __forceinline__ void exchange_shares(const OfPlane& of_plane, int32_t splits, const Share& share,
+__device__ __forceinline__ void exchange_slices(const OfPlane& of_plane, int32_t splits, const ClusterSlice& share,
                                                 uint32_t s_mine, Link link) {
   constexpr uint32_t kStep = kThreads * 16;
-  const uint32_t share_bytes = bytes_of_share<kThreads, kPlanes>(share);
+  const uint32_t share_bytes = bytes_of_slice<kThreads, kPlanes>(share);
   // What comes from number `from` to number `to`, where nothing comes from itself.
   const auto place_of = [&](int32_t from, int32_t to) { return (from - (from > to)) * share_bytes; };
 #pragma unroll 1
@@ -81,8 +81,8 @@ __device__ __forceinline__ void exchange_shares(const OfPlane& of_plane, int32_t
 
 // All threads that multiply, of all CTAs; `s_bytes` is free where nobody multiplies any more.
 template <int kThreads, int kPlanes, int kBlocks, typename OfPlane>
-__device__ __forceinline__ void reduce_cluster(const OfPlane& of_plane, int32_t splits, const Share& share,
-                                               uint32_t s_bytes) {
+__device__ __forceinline__ void reduce_scatter_dsmem(const OfPlane& of_plane, int32_t splits, const ClusterSlice& share,
+                                                     uint32_t s_bytes) {
   struct Link {
     uint32_t there;
     __device__ __forceinline__ void open(uint32_t s_place, int32_t other) {
@@ -94,14 +94,15 @@ __device__ __forceinline__ void reduce_cluster(const OfPlane& of_plane, int32_t 
     __device__ __forceinline__ void wait() const { ptx::cluster_barrier(); }
   };
   ptx::cluster_barrier();  // nobody multiplies any more
-  exchange_shares<kThreads, kPlanes, kBlocks>(of_plane, splits, share, s_bytes + threadIdx.x * 16, Link{});
+  exchange_slices<kThreads, kPlanes, kBlocks>(of_plane, splits, share, s_bytes + threadIdx.x * 16, Link{});
 }
 
 // By stores that are counted where they arrive (st.async), so that a CTA waits for the others' shares alone. Before it
-// every CTA's `s_bytes` is free, and its `s_barrier` expects (splits - 1) * bytes_of_share().
+// every CTA's `s_bytes` is free, and its `s_barrier` expects (splits - 1) * bytes_of_slice().
 template <int kThreads, int kPlanes, int kBlocks, typename OfPlane>
-__device__ __forceinline__ void reduce_cluster_async(const OfPlane& of_plane, int32_t splits, const Share& share,
-                                                     uint32_t s_bytes, uint32_t s_barrier) {
+__device__ __forceinline__ void reduce_scatter_dsmem_async(const OfPlane& of_plane, int32_t splits,
+                                                           const ClusterSlice& share, uint32_t s_bytes,
+                                                           uint32_t s_barrier) {
   struct Link {
     uint32_t s_barrier, there, barrier_there;
     __device__ __forceinline__ void open(uint32_t s_place, int32_t other) {
@@ -113,7 +114,7 @@ __device__ __forceinline__ void reduce_cluster_async(const OfPlane& of_plane, in
     }
     __device__ __forceinline__ void wait() const { ptx::mbarrier_wait(s_barrier, 0); }
   };
-  exchange_shares<kThreads, kPlanes, kBlocks>(of_plane, splits, share, s_bytes + threadIdx.x * 16, Link{s_barrier});
+  exchange_slices<kThreads, kPlanes, kBlocks>(of_plane, splits, share, s_bytes + threadIdx.x * 16, Link{s_barrier});
 }
 
 #endif

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
     __syncwarp();
     ptx::named_arrive(1, Shape::kThreads);
     ptx::named_arrive(4, Shape::kStoreThreads + 32);
-    if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
+    if constexpr (Shape::kSplit) ptx::setmaxnreg_dec<kOtherRegisters>();
     if (ptx::elect_one()) load_tiles<Shape>(params, s_begin, s_barriers);
     return;
   }
@@ -142,13 +142,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
     ptx::named_arrive(1, Shape::kThreads);
     make_tables<Shape>(params, s_bytes);
     ptx::named_barrier(4, Shape::kStoreThreads + 32);  // the tables are complete, the barriers exist
-    if constexpr (Shape::kSplit) ptx::give_registers<kOtherRegisters>();
+    if constexpr (Shape::kSplit) ptx::setmaxnreg_dec<kOtherRegisters>();
     store_tiles<Shape>(params, s_bytes, staged_ring);
     return;
   }
   ptx::named_barrier(1, Shape::kThreads);  // the weights are complete, the barriers exist
 
-  if constexpr (Shape::kSplit) ptx::take_registers<kConsumerRegisters>();
+  if constexpr (Shape::kSplit) ptx::setmaxnreg_inc<kConsumerRegisters>();
   const auto weights = ptx::MatrixDescriptor::of(s_begin + params.weights_begin, 16 * Shape::kN, 128);
   const uint32_t channel_bytes = params.pitch * Shape::kElement;
   const uint32_t s_warp = s_begin + place_of_lane<Shape>(params, warp, lane);

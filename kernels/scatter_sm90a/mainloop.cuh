@@ -102,7 +102,7 @@ __device__ __forceinline__ void multiply_row(Accumulators<Shape>& acc, const Par
         pipeline::release(ring->empty());
       }
       ptx::wgmma_wait<0>();
-      element::keep(fragments);
+      element::fence_registers(fragments);
     }
     ring->advance();
   }
@@ -175,9 +175,9 @@ __device__ __forceinline__ void multiply_split_row(Accumulators<Shape>& acc, con
         pipeline::release(ring->empty());
       }
       ptx::wgmma_wait<0>();
-      element::keep(high);
-      element::keep(low);
-      element::keep(run);
+      element::fence_registers(high);
+      element::fence_registers(low);
+      element::fence_registers(run);
 #pragma unroll
       for (int i = 0; i < Shape::kN / 2; ++i) acc[i] = element::add(acc[i], run[i]);
     }

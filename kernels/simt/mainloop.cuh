@@ -108,8 +108,8 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
       fast_end = min(fast_end, some && columns_inside ? end : 0);
     }
   }
-  bounds.any_begin = ptx::in_register(ptx::warp_min(any_begin));
-  bounds.any_end = ptx::in_register(ptx::warp_max(any_end));
+  bounds.any_begin = ptx::opaque_lane_value(ptx::warp_min(any_begin));
+  bounds.any_end = ptx::opaque_lane_value(ptx::warp_max(any_end));
   bounds.fast_begin = ptx::warp_max(fast_begin);
   bounds.fast_end = ptx::warp_min(fast_end);
   return bounds;

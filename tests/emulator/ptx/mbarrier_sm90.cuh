@@ -38,8 +38,8 @@ inline bool elect_one() {
 inline void let_next_kernel_begin() {}
 inline void wait_for_previous_kernel() {}
 template <int kRegisters>
-void take_registers() {}
+void setmaxnreg_inc() {}
 template <int kRegisters>
-void give_registers() {}
+void setmaxnreg_dec() {}
 
 }  // namespace convt::ptx

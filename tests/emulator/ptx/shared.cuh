@@ -98,6 +98,6 @@ inline void store_shared(uint32_t shared, const uint32_t (&words)[2]) {
 }
 inline void store_shared_16(uint32_t shared, uint16_t half) { memcpy(emulator::shared_bytes(shared, 2), &half, 2); }
 
-inline void forget(int32_t&) {}
+inline void opaque(int32_t&) {}
 
 }  // namespace convt::ptx

@@ -68,7 +68,7 @@ inline void write_fragment_rest(uint32_t& fragment, uint32_t word, uint32_t high
 inline void write_fragment_halves(uint32_t& fragment, uint32_t first, uint32_t second, bool upper) {
   fragment = upper ? first >> 16 | (second & 0xffff0000u) : (first & 0xffffu) | second << 16;
 }
-inline void keep_fragment(uint32_t&) {}
-inline void keep_accumulator(float&) {}
+inline void fence_fragment(uint32_t&) {}
+inline void fence_accumulator(float&) {}
 
 }  // namespace convt::ptx

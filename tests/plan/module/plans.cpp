@@ -21,8 +21,8 @@ static void add_places(const convt::NhwcTile& tile, py::dict& result) {
   result["box_h"] = tile.box_h, result["box_w"] = tile.box_w, result["num_windows"] = tile.num_windows;
   result["stage_bytes"] = tile.stage_bytes, result["weights_begin"] = tile.weights_begin;
   result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
-  result["bias_begin"] = tile.bias_begin, result["together"] = tile.together;
-  result["divided"] = tile.divided, result["sums_bytes"] = tile.sums_bytes;
+  result["bias_begin"] = tile.bias_begin, result["together"] = tile.interleaved_phases_w;
+  result["divided"] = tile.split_tiles, result["sums_bytes"] = tile.partials_bytes;
 }
 
 template <typename OtherTile>
