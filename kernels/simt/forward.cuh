@@ -1,7 +1,6 @@
-// Transposed convolution on CUDA cores in a documented order of every sum (kernels/ORDER.md).
-// One CTA computes one tile (simt/layout.h): block_co output channels at tile_n * tile_h * tile_w positions of
-// one H phase and phases_w W phases. Launched by simt/launch.cpp.
-// Must not know: torch, how the plan was chosen.
+// Transposed convolution on CUDA cores with a documented order of every sum (kernels/ORDER.md). One CTA computes one
+// tile (simt/layout.h): block_co output channels at tile_n * tile_h * tile_w positions of one H phase and phases_w W
+// phases. Launched by simt/launch.cpp.
 #pragma once
 
 #include "plan/kernel_table.h"
@@ -14,17 +13,18 @@
 
 namespace convt::simt {
 
-// What all threads of the CTA know of its tile and pipeline.
+// Tile and pipeline state of the CTA, in shared memory.
 template <bool kTapSums>
 struct TileState {
   Tile tile;
   Phase phase_h;
   Phase phases_w[kMaxPhasesW];
   StageCursor<kTapSums> cursor;
-  Stage stages[kMaxStages + 1];  // one more than there are slots: the next to load is already described
+  Stage stages[kMaxStages + 1];  // one more than the slots: the stage after the ones in flight is already described
 };
 
-// A thread's sums. With tap sums, `taps` collects the products of one tap, and `total` adds up these sums.
+// A thread's accumulators. With kTapSums, `taps` accumulates the products of one tap, and `total` accumulates tap
+// results.
 template <typename Traits>
 struct Accumulators {
   using Accumulator = typename Traits::Accumulator;
@@ -69,8 +69,8 @@ struct Accumulators {
   }
 };
 
-// The bias of a channel, which is counted from the tile's first. Without a bias it is -0, the one number that changes
-// no sum, not even -0.
+// Bias of a channel, counted from the tile's first. Without a bias it is -0: adding -0 leaves every sum unchanged, even
+// -0.
 template <typename Traits>
 __device__ __forceinline__ typename Traits::Accumulator bias_of(const Params& params, const Tile& tile,
                                                                 int32_t channel) {
@@ -80,7 +80,8 @@ __device__ __forceinline__ typename Traits::Accumulator bias_of(const Params& pa
   return to_accumulator(g_bias[(tile.group * params.group_c_out + tile.co_begin + channel) >> params.fused_log2]);
 }
 
-// Adds the bias, rounds once, and writes to the staged outputs of W phase `phase`. Fused phases are in the channels.
+// Adds the bias, rounds once, and writes the results of W phase `phase` to the staged outputs. Fused phases are part of
+// the channel index.
 template <typename Traits>
 __device__ __forceinline__ void stage_outputs(const Params& params, const Tile& tile, const Accumulators<Traits>& r_acc,
                                               int32_t phase, typename Traits::Element* s_staged) {
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
   list.s_weight_place = reinterpret_cast<int32_t*>(list.s_weight + params.shared.list_weight_elems);
   __shared__ TileState<Traits::kTapSums> s_state;
 
-  // This CTA's tile, its taps and first stages: one warp's work.
+  // One warp sets up the CTA's tile, its taps and the first stages.
   const ConvTProblem& problem = params.problem;
   const Tile& tile = s_state.tile;
   const Phase& phase_h = s_state.phase_h;
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
       for (int32_t index = 0; index < params.stages; ++index) describe_next(index);
     }
   }
-  __syncthreads();  // the tile's state is complete
+  __syncthreads();  // s_state is complete
   if (tile.p_h_begin >= num_positions(problem.h, tile.phase_h)) return;
   auto* g_y = static_cast<Element*>(params.y);
   auto bias_alone = [&](int32_t channel) {
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
       if (stage.first_of_taps) {
         list_input(params, this_tile, stage, h, w, list);
         list_weight<Traits>(params, this_tile, stage, h, w, list);
-        __syncthreads();  // the list is complete
+        __syncthreads();  // the copy list is complete
       }
       const bool quads = params.input_vectors && !input.columns.copies && input.columns.unit == 1 &&
                          first_input_column(params, this_tile, stage, w) % 4 == 0;
@@ -183,13 +184,13 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     ptx::cp_async_commit();
   };
 
-  // Prologue: fill all slots but one.
+  // Prologue: fill all slots except one.
   for (int32_t slot = 0; slot < params.stages - 1; ++slot) {
-    if (slot > 0) __syncthreads();  // the list of the load before has been used
+    if (slot > 0) __syncthreads();  // all threads have used the copy list of the previous load
     load(slot, slot);
   }
 
-  // Mainloop. `index` walks the descriptions, `slot` the buffers.
+  // Mainloop. `index` walks the stage descriptions, `slot` the shared-memory slots.
   Accumulators<Traits> r_acc;
   r_acc.clear();
   TapBounds<Traits::kQuads> bounds;
@@ -199,10 +200,10 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     } else {
       ptx::cp_async_wait<1>();
     }
-    __syncthreads();  // this stage is complete for everybody, and everybody has read the stage before it
+    __syncthreads();  // this stage has arrived, and all threads have read the previous one
     const Stage stage = s_state.stages[index];
     if (stage.end) break;
-    const int32_t newest = index == 0 ? params.stages : index - 1;  // free: described the stage before this one
+    const int32_t newest = index == 0 ? params.stages : index - 1;  // free: described the previous stage
     load(newest == 0 ? params.stages : newest - 1, slot == 0 ? params.stages - 1 : slot - 1);
     if (threadIdx.x == 0) describe_next(newest);
 
@@ -214,20 +215,20 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     }
     if (stage.last_of_tap) r_acc.end_tap();
     if (stage.last_of_phase) {
-      // The outputs of a tile with one phase overlay the stages, which nobody needs after this one.
-      if (params.shape.phases_w == 1) __syncthreads();  // everybody has read the stage
+      // With one phase, the staged outputs overlay the stages. This was the last stage.
+      if (params.shape.phases_w == 1) __syncthreads();  // all threads have read the stage
       stage_outputs<Traits>(params, tile, r_acc, stage.phase, s_staged);
       r_acc.clear();
     }
     index = index == params.stages ? 0 : index + 1;
     slot = slot + 1 == params.stages ? 0 : slot + 1;
   }
-  // The barrier at the loop's exit has made the staged outputs complete.
+  // The barrier before the loop's exit completes the staged outputs.
   store_tile<true, Element>(problem, params.shape, tile, params.shared, params.columns, params.fused_log2,
                             params.group_c_out, params.channels_last_output, s_staged, g_y, bias_alone);
 }
 
-// The kernel of a row with this thread_co. Returns null for other rows, which another file compiles.
+// Kernel of a row with this thread_co. Returns null for other rows, which another file compiles.
 template <int kThreadCo>
 const void* kernel_of_co(int32_t instance) {
   return find_kernel<kInstances>(instance, [](auto row) {

@@ -1,9 +1,8 @@
-// The gradient of the weight on CUDA cores, in a documented order of every sum (kernels/ORDER.md):
+// Gradient of the weight on CUDA cores, with a documented order of every sum (kernels/ORDER.md):
 //     slab[ci, co, kh, kw] = sum over the slab's pixels (n, ih, iw), ascending, of
 //                            x[n, ci, ih, iw] * grad_y[n, co, ih * stride - padding + kh * dilation, ...]
-// One CTA computes what simt/grad_weight_layout.h says; a thread holds the sums of thread_ci x thread_co channels x
-// thread_kw taps, and each pixel is one outer product of two vectors of channels for each tap.
-// Launched by simt/launch.cpp. Must not know: torch, how the plan was chosen, how slabs are added.
+// One CTA computes the work unit of simt/grad_weight_layout.h. A thread accumulates thread_ci x thread_co channels x
+// thread_kw taps. Each pixel and tap adds the outer product of two channel vectors. Launched by simt/launch.cpp.
 #pragma once
 
 #include "simt/grad_weight_layout.h"
@@ -21,14 +20,14 @@ struct GradWeightTraits {
   static constexpr int kKw = kThreadKwValue;
 };
 
-// Which of the CTA's sums are a thread's.
+// A thread's share of the CTA's weights.
 struct GradWeightWork {
-  int32_t ci;     // first channel, of the tile
+  int32_t ci;     // first channel, within the tile
   int32_t co;
-  int32_t kh;     // tap row, of the tile
-  int32_t kw;     // first tap, of the tile
+  int32_t kh;     // tap row, within the tile
+  int32_t kw;     // first tap, within the tile
   int32_t split;
-  bool idle;      // no sums: this thread only loads
+  bool idle;      // no weights: this thread only loads
 };
 
 template <typename Traits>
@@ -41,7 +40,7 @@ __device__ __forceinline__ GradWeightWork grad_weight_work(const GradWeightParam
     index = quotient;
     return digit;
   };
-  // Neighbouring lanes take neighbouring pixels, then output channels: neighbours in shared memory.
+  // Neighbouring lanes take neighbouring pixels, then output channels. Both are contiguous in shared memory.
   GradWeightWork work;
   work.split = next_digit(plan.splits);
   work.co = next_digit(plan.block_co / Traits::kCo) * Traits::kCo;
@@ -54,7 +53,7 @@ __device__ __forceinline__ GradWeightWork grad_weight_work(const GradWeightParam
   return work;
 }
 
-// A tile of pixels. Tiles follow each other along W, then H, then the images.
+// A tile of pixels. Tiles advance along W, then H, then the images.
 struct PixelTile {
   int64_t image;
   int32_t h_begin;
@@ -78,20 +77,20 @@ struct PixelTile {
   }
 };
 
-// Coordinate in grad_output of a pixel's tap.
+// Coordinate in grad_output that a pixel's tap reads.
 __device__ __forceinline__ int32_t output_coordinate(const Axis& axis, int32_t pixel, int32_t tap) {
   return pixel * axis.stride - axis.padding + tap * axis.dilation;
 }
 
-// Whether all pixels of the tile exist, and all their taps begin .. end - 1.
+// Whether all pixels of the tile exist and all their taps begin .. end - 1 are inside grad_output.
 __device__ __forceinline__ bool lies_inside(const Axis& axis, int32_t pixel, int32_t tile, int32_t tap_begin,
                                             int32_t tap_end) {
   return pixel + tile <= axis.in && output_coordinate(axis, pixel, tap_begin) >= 0 &&
          output_coordinate(axis, pixel + tile - 1, tap_end - 1) < axis.out;
 }
 
-// Where the positions of grad_output's window lie, counted from its element 0. The list serves every tile of pixels: to
-// look a place up costs far less than to work it out.
+// Lists the coordinates of grad_output's window positions relative to its element 0. All tiles of pixels share the
+// list, because a lookup costs far less than the computation.
 __device__ __forceinline__ void list_places(const GradWeightParams& params, Place* s_places) {
   const GradWeightLayout& layout = params.layout;
   for (int32_t position = threadIdx.x; position < layout.rows.extent * layout.columns.extent; position += blockDim.x) {
@@ -133,7 +132,7 @@ __device__ __forceinline__ void load_pixels(const GradWeightParams& params, cons
 template <typename Traits>
 using WeightAccumulators = typename Traits::Accumulator[Traits::kKw][Traits::kCi][Traits::kCo];
 
-// What one pixel brings: a vector of input channels, and one of output channels for each tap.
+// Operands of one pixel: a vector of input channels, and one vector of output channels per tap.
 template <typename Traits>
 struct PixelOperands {
   typename Traits::Accumulator x[Traits::kCi];
@@ -150,19 +149,19 @@ struct PixelOperands {
     for (int co = 0; co < Traits::kCo; ++co) {
 #pragma unroll
       for (int i = 0; i < Traits::kCi; ++i) {
-        const int ci = co % 2 == 0 ? i : Traits::kCi - 1 - i;  // neighbours share an operand
+        const int ci = co % 2 == 0 ? i : Traits::kCi - 1 - i;  // consecutive products share an operand
         r_acc[t][ci][co] = fused_multiply_add(x[ci], y[t][co], r_acc[t][ci][co]);
       }
     }
   }
 };
 
-// Places of a thread's operands in a stage, in bytes.
+// Offsets of a thread's operands in a stage, in bytes.
 struct PixelPlaces {
   uint32_t s_x, s_y;  // of pixel 0
-  uint32_t x_step;    // pixel to pixel
-  uint32_t y_row;     // row to row
-  uint32_t y_column;  // column to column
+  uint32_t x_step;    // bytes between pixels
+  uint32_t y_row;     // bytes between rows
+  uint32_t y_column;  // bytes between columns
   uint32_t tap_step;
   int32_t w_log2;
 
@@ -190,7 +189,8 @@ __device__ __forceinline__ PixelPlaces pixel_places(const GradWeightParams& para
   return places;
 }
 
-// The thread's pixels of a tile that lies inside. The next pixel's operands are read while this one's are multiplied.
+// Accumulates the thread's pixels of an interior tile. The next pixel's operands are read while the current ones are
+// multiplied.
 template <typename Traits>
 __device__ __forceinline__ void multiply_inside(WeightAccumulators<Traits>& r_acc, const PixelPlaces& places,
                                                 int32_t first, int32_t step, int32_t end, uint32_t s_stage) {
@@ -205,7 +205,7 @@ __device__ __forceinline__ void multiply_inside(WeightAccumulators<Traits>& r_ac
   };
   read(r_even, first);
 #pragma unroll 1
-  for (int32_t pixel = first; pixel < end; pixel += 2 * step) {  // an even number of pixels for each split
+  for (int32_t pixel = first; pixel < end; pixel += 2 * step) {  // each split has an even number of pixels
     read(r_odd, pixel + step);
     multiply_pixel(r_even);
     read(r_even, pixel + 2 * step);
@@ -213,7 +213,7 @@ __device__ __forceinline__ void multiply_inside(WeightAccumulators<Traits>& r_ac
   }
 }
 
-// The thread's pixels of a tile at a border: pixels and taps that do not exist are left out.
+// Accumulates the thread's pixels of a border tile. Pixels and taps outside the tensors are skipped.
 template <typename Traits>
 __device__ __forceinline__ void multiply_border(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                                 const GradWeightTile& tile, const PixelTile& pixels,
@@ -237,7 +237,8 @@ __device__ __forceinline__ void multiply_border(WeightAccumulators<Traits>& r_ac
   }
 }
 
-// Output channels are innermost in a slab: a thread's lie side by side, and those of neighbouring lanes next to them.
+// Output channels are innermost in a slab, so a thread's channels are contiguous and adjacent to those of neighbouring
+// lanes.
 template <typename Traits>
 __device__ __forceinline__ void store_slab(const WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                            const GradWeightTile& tile, const GradWeightWork& work) {
@@ -305,7 +306,7 @@ __global__ void __launch_bounds__(kMaxGradWeightThreads)
   uint32_t slot = 0;
   for (int64_t index = begin; index < end; ++index) {
     ptx::cp_async_wait<0>();
-    __syncthreads();  // this stage is complete for everybody, and everybody has read the other one
+    __syncthreads();  // this stage has arrived, and all threads have read the other one
     next.advance(params);
     if (index + 1 < end) {
       load_pixels<Traits>(params, tile, next, s_places, s_stages + (slot ^ 1) * stage_bytes);

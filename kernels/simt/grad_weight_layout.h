@@ -1,11 +1,11 @@
-// Which sums a CTA of the gradient of the weight owns, and where its operands lie in shared memory. Shared by the
-// planner (does it fit?), its tests and the kernel (simt/grad_weight.cuh).
+// Work of a CTA in the gradient of the weight, and its shared-memory layout. Shared by the planner (does it fit?), its
+// tests and the kernel (simt/grad_weight.cuh).
 //
-// Pixels are the positions of the input. A CTA owns block_ci x block_co channels x block_kh tap rows x
-// block_runs runs of thread_kw taps, and one chunk of the pixels: tiles_per_chunk tiles of tile_h x tile_w.
-// `splits` threads share each sum: they take the pixels of a tile one after another, in rotation. A slab is the
-// weight-shaped array of the partial sums of one (chunk, split); reduce/ adds the slabs. Chunks, tiles and splits are
-// functions of the problem alone: the result's bits are the same on every GPU.
+// Pixels are the positions of the input. A CTA owns block_ci x block_co channels x block_kh tap rows x block_runs runs
+// of thread_kw taps, and one chunk of the pixels: tiles_per_chunk tiles of tile_h x tile_w. `splits` threads share each
+// weight and process the pixels of a tile in rotation. A slab is the weight-shaped array of partial sums of one
+// (chunk, split); reduce/ adds the slabs. Chunks, tiles and splits depend only on the problem, so the result has the
+// same bits on every GPU.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@
 
 namespace convt {
 
-// The tile for the gradient of the weight.
+// Tile of the gradient of the weight.
 struct SimtGradWeightTile {
-  int32_t instance;     // index into kGradWeightInstances
-  int32_t block_ci;     // channels of a CTA, multiples of the instance's
+  int32_t instance;  // index into kGradWeightInstances
+  int32_t block_ci;  // channels per CTA, multiples of the instance's
   int32_t block_co;
-  int32_t block_kh;     // tap rows of a CTA
-  int32_t block_runs;   // runs of thread_kw taps of a CTA
-  int32_t splits;       // threads that share a sum's pixels, a power of two
-  int32_t tile_h;       // pixels of a stage
+  int32_t block_kh;  // tap rows per CTA
+  int32_t block_runs;  // runs of thread_kw taps per CTA
+  int32_t splits;  // threads that share the pixels of a weight, a power of two
+  int32_t tile_h;  // pixels per stage
   int32_t tile_w_log2;
   int64_t tiles_per_chunk;
 
-  // What tells it from other tiles of the kernel, and what people are told of it.
+  // Visits the tile's parameters, for plan comparison and JSON.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("block_ci", block_ci);
@@ -54,7 +54,7 @@ struct GradWeightGrid {
   int32_t ci_tiles;
   int32_t groups;
   int32_t chunks;
-  // Not digits:
+  // Not digits of the block index:
   int32_t h_tiles;
   int32_t w_tiles;
   int64_t pixel_tiles;  // batch * h_tiles * w_tiles
@@ -69,19 +69,19 @@ struct GradWeightTile {
   int32_t chunk;
 };
 
-// How operands lie in a stage: [pixel][ci_pitch] of the input, then [row][column][co_pitch] of grad_output.
+// Layout of a stage: [pixel][ci_pitch] of the input, then [row][column][co_pitch] of grad_output.
 struct GradWeightLayout {
-  Window rows;     // of grad_output: taps of the block, positions of the tile
+  Window rows;  // rows of grad_output that the block's taps read at the tile's positions
   Window columns;
   int32_t ci_pitch;
   int32_t co_pitch;
-  int32_t output_elems;  // where grad_output begins in a stage
+  int32_t output_elems;  // offset of grad_output in a stage, in elements
   int32_t stage_elems;
-  int32_t places_bytes_begin;  // behind the stages: a Place for each position of grad_output's window
+  int32_t places_bytes_begin;  // after the stages: one Place per position of grad_output's window
 };
 
-// Neighbouring pixels lie 4 (mod 8) elements apart: the 8 columns x 4 channels that a warp writes at once, and the
-// pixels that it reads at once, hit different banks.
+// Pixel stride of 4 (mod 8) elements. The 8 columns x 4 channels that a warp writes at once hit different banks, as do
+// the pixels that it reads at once.
 CONVT_HOST_DEVICE inline int32_t channel_pitch(int32_t channels) {
   return channels <= 4 ? 4 : (channels + 3) / 8 * 8 + 4;
 }
@@ -123,14 +123,15 @@ CONVT_HOST_DEVICE inline GradWeightTile grad_weight_tile(const GradWeightGrid& g
   return tile;
 }
 
-// Neighbouring columns come in one sector, so columns that no tap reads cost less than copies of those that several do.
+// Neighbouring columns share a sector, so unread columns cost less than separate copies of columns that several taps
+// read.
 inline Window output_columns(int32_t num_taps, int32_t shift_step, int32_t position_step, int32_t tile_w) {
   const Window overlapping = overlapping_window(num_taps, shift_step, position_step, tile_w);
   return 4 * int64_t{overlapping.extent} <= 7 * int64_t{num_taps} * tile_w ? overlapping
                                                                            : copied_window(num_taps, tile_w);
 }
 
-// Bytes of shared memory as int64: planning probes tiles that are far too large.
+// Returns shared-memory bytes as int64 because the planner also probes tiles that are far too large.
 inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const SimtGradWeightTile& plan,
                                        GradWeightLayout* layout) {
   const GradWeightInstance& instance = kGradWeightInstances[plan.instance];
@@ -154,16 +155,16 @@ inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const SimtGr
 
 namespace convt::simt {
 
-// What a kernel is launched with. Filled by simt/launch.cpp, constant for the whole grid.
+// Kernel parameters. simt/launch.cpp fills them; they are constant for the whole grid.
 struct GradWeightParams {
-  const void* x;   // [batch, c_in, h_in, w_in], any strides
+  const void* x;  // [batch, c_in, h_in, w_in], any strides
   const void* gy;  // [batch, c_out, h_out, w_out], any strides
-  void* slabs;     // [chunks * splits][c_in, k_h, k_w, c_out / groups], contiguous, of the accumulator's type
+  void* slabs;  // [chunks * splits][c_in, k_h, k_w, c_out / groups], contiguous, in the accumulator's type
   ConvTProblem problem;
   SimtGradWeightTile plan;
   GradWeightGrid grid;
   GradWeightLayout layout;
-  int32_t group_c_in;   // c_in / groups
+  int32_t group_c_in;  // c_in / groups
   int32_t group_c_out;  // c_out / groups
 };
 

@@ -1,6 +1,6 @@
-// Global memory -> one stage of the gradient of the weight: a tile of pixels of the input and the window of
-// grad_output that its taps read, channels innermost, converted to the accumulator's type. What lies outside a tensor
-// is not loaded: the mainloop never multiplies it.
+// Copies global memory to one stage of the gradient of the weight: a tile of input pixels and the window of grad_output
+// that its taps read. Channels are innermost and converted to the accumulator's type. Elements outside a tensor are not
+// loaded, because the mainloop never multiplies them.
 #pragma once
 
 #include "problem/problem.h"
@@ -12,7 +12,8 @@ namespace convt::simt {
 
 using tiling::window_coordinate;
 
-// Channels first, first + step, ... below `num`, of one position; neighbours lie g_step elements apart.
+// Copies channels first, first + step, ... below `num` of one position. g_step is the stride between channels in
+// elements.
 template <typename Traits>
 __device__ __forceinline__ void load_position(uint32_t s_position, const typename Traits::Element* g_position,
                                               int32_t first, int32_t step, int32_t num, int64_t g_step) {
@@ -29,7 +30,7 @@ __device__ __forceinline__ void load_position(uint32_t s_position, const typenam
       s_destination += step * sizeof(Accumulator);
     }
   } else {
-    // Through registers, to be converted: loads in batches, so that only the first is waited for.
+    // Conversion needs registers. Loads are issued in batches, so that their latencies overlap.
     constexpr int kBatch = 8;
     for (int32_t channel = first; channel < num; channel += kBatch * step) {
       Element r_values[kBatch];
@@ -50,20 +51,21 @@ __device__ __forceinline__ void load_position(uint32_t s_position, const typenam
   }
 }
 
-// A position of a window in the tensor.
+// Tensor coordinates of a window position.
 struct Place {
   int32_t h;
   int32_t w;
 };
 
-// `num_positions` positions of `num_channels` channels of one image, [position][pitch]. place_of(position) -> Place.
-// g_stride: of channels, rows, columns.
+// Loads `num_positions` positions of `num_channels` channels of one image, [position][pitch]. place_of(position)
+// returns a Place. g_stride contains the strides of channels, rows and columns.
 template <typename Traits, typename PlaceOf>
 __device__ __forceinline__ void load_window(const typename Traits::Element* g_image, const int64_t* g_stride,
                                             int32_t h_size, int32_t w_size, int32_t num_positions, int32_t num_channels,
                                             int32_t pitch, uint32_t s_window, PlaceOf place_of) {
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
-  // A warp takes 8 neighbouring positions x 4 channels at a time; where channels are neighbours in memory, one x 32.
+  // A warp loads 8 neighbouring positions x 4 channels at a time, or one position x 32 channels if channels are
+  // contiguous.
   const bool channels_last = g_stride[0] == 1 && num_channels > 1;
   const int32_t width_log2 = channels_last ? 0 : 3;
   const int32_t lane = threadIdx.x % 32, first_channel = lane >> width_log2, channel_step = 32 >> width_log2;

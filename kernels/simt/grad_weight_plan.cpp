@@ -1,5 +1,5 @@
-// Candidates of the simt engine for the gradient of the weight. What decides bits (chunks, tiles, splits) is chosen for
-// one reference GPU whatever the GPU is, within the shared memory that every GPU has.
+// Candidates of the simt engine for the gradient of the weight. Chunks, tiles and splits decide the bits of the result.
+// They are therefore chosen for one reference GPU and fit the shared memory of every GPU.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace convt {
 namespace {
 
-constexpr int64_t kBlocks = 1056;  // CTAs aimed at, 8 for each SM of the reference GPU: with more there are more slabs
+constexpr int64_t kBlocks = 1056;  // target CTA count, 8 per SM of the reference GPU; more CTAs mean more slabs
 
 int32_t power_of_two_above(int64_t value) {
   int32_t power = 1;
@@ -18,9 +18,9 @@ int32_t power_of_two_above(int64_t value) {
   return power;
 }
 
-// Pixels to chunks: about kBlocks CTAs, chains that are not too long, slabs that fit.
+// Splits the pixels into chunks: about kBlocks CTAs, limited chain lengths, slabs that fit the workspace.
 void choose_chunks(const ConvTProblem& problem, SimtGradWeightTile* plan, GradWeightGrid* grid) {
-  plan->tiles_per_chunk = int64_t{1} << 60;  // one chunk has all: there may be more tiles than 32 bits count
+  plan->tiles_per_chunk = int64_t{1} << 60;  // one chunk with all tiles, whose number may exceed 32 bits
   *grid = make_grad_weight_grid(problem, *plan);
   const int64_t blocks_per_chunk = num_blocks(*grid);
   const int64_t tile_pixels = int64_t{plan->tile_h} << plan->tile_w_log2;
@@ -37,20 +37,20 @@ int64_t registers_of(const GradWeightInstance& instance) {
   return std::min(168, sums * (instance.dtype == DataType::kFloat64 ? 2 : 1) + 60);
 }
 
-// Warp instructions of a pixel.
+// Warp instructions per pixel.
 double pixel_slots_of(const GradWeightInstance& instance, int32_t splits) {
   const bool float64 = instance.dtype == DataType::kFloat64;
   const int32_t vector = float64 ? 2 : 4;
   const double sums = instance.thread_ci * instance.thread_co * instance.thread_kw;
   const double reads = ceil_div(instance.thread_ci, vector) + instance.thread_kw * ceil_div(instance.thread_co, vector);
-  // The widest reads take four cycles of shared memory for a warp when every lane has its own address.
+  // The widest reads occupy shared memory for four cycles per warp if every lane has its own address.
   const double read_slots = reads * std::clamp(2.0 * splits, 2.5, 16.0);
   return 1.15 * sums * (float64 ? 2 : 1) + read_slots + 14;
 }
 
 double efficiency_of(double resident, double warps) { return std::min(0.95, 0.36 + 0.05 * resident * warps); }
 
-// A tile without its pixels: of these it has at least so many rows and columns of grad_output for one.
+// A tile without its pixel extents. `rows` and `columns` are lower bounds of the window of grad_output per pixel.
 struct Block {
   SimtGradWeightTile tile;
   double rows, columns;
@@ -62,17 +62,17 @@ int32_t threads_of(const GradWeightInstance& instance, const SimtGradWeightTile&
   return ceil_div(jobs * tile.splits, 32) * 32;
 }
 
-// Calls use(tile_h), or use(w_log2), for the tiles that are considered.
+// Calls use(tile_h) or use(w_log2) for each candidate extent.
 template <typename Use>
 void each_height(const ConvTProblem& problem, Use use) {
   for (int32_t tile_h = 1; tile_h <= 16 && (tile_h == 1 || tile_h / 2 < problem.h.in); tile_h *= 2) use(tile_h);
 }
 template <typename Use>
-void each_width(const ConvTProblem& problem, Use use) {  // two pixels at least
+void each_width(const ConvTProblem& problem, Use use) {  // at least two pixels
   for (int32_t w_log2 = 0; w_log2 <= 6 && (w_log2 <= 1 || 1 << (w_log2 - 1) < problem.w.in); ++w_log2) use(w_log2);
 }
 
-// Microseconds on the reference GPU.
+// Estimated microseconds on the reference GPU.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradWeightLayout& layout,
               const GradWeightGrid& grid, Plan* result) {
   const SimtGradWeightTile& plan = tile_of<SimtGradWeightTile>(*result);
@@ -86,7 +86,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradW
   const double group_ci = static_cast<double>(problem.c_in / problem.groups);
   const double group_co = static_cast<double>(problem.c_out / problem.groups);
   const double window = static_cast<double>(layout.rows.extent) * layout.columns.extent;
-  // A warp copies 4 channels of 8 positions at once. How long rows are in memory decides how many sectors that takes.
+  // A warp copies 4 channels of 8 positions at once. The length of rows in memory decides the number of sectors.
   const double channels_ci = std::min<double>(plan.block_ci, group_ci);
   const double channels_co = std::min<double>(plan.block_co, group_co);
   const double tile_w = 1 << plan.tile_w_log2, columns = layout.columns.extent;
@@ -101,7 +101,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradW
       std::max<int64_t>(1, std::min<int64_t>({device.shared_per_sm / (result->shared_bytes + 1024), 65536 / registers,
                                               ceil_div(result->num_blocks, int64_t{device.num_sms})}));
   // An elementwise copy costs an SM about 13 cycles. The products of another CTA hide most of them, unless that CTA has
-  // only one or two warps; the products of the CTA that copies hide few.
+  // only one or two warps. The copying CTA's own products hide few.
   const double copy_cost = resident > 1 && warps > 2 ? 15 : 50;
   const double copy_slots = (copy_cost * copies + (x_sectors + y_sectors) + 30 * (window + pixels) / 8) / warps;
   const double tile_slots = pixels / plan.splits * pixel_slots + copy_slots + 350;
@@ -112,7 +112,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradW
   const double waves =
       std::ceil(static_cast<double>(result->num_blocks) / (device.num_sms * static_cast<double>(resident)));
   result->compute_us = waves * static_cast<double>(resident) * cta_slots / 4 / efficiency / (device.clock_ghz * 1e3);
-  if (bytes == 2) result->compute_us *= 1.75;  // measured: such elements are converted on their way
+  if (bytes == 2) result->compute_us *= 1.75;  // measured: the loader converts 2-byte elements
 
   const double input = bytes * input_elements(problem);
   const double output = bytes * output_elements(problem);
@@ -120,14 +120,14 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradW
   const double l2 = static_cast<double>(result->num_blocks) * tiles * 32 * (x_sectors + y_sectors);
   result->memory_us =
       std::max((input + output + slabs) / (device.copy_gb_per_s * 1e3), l2 / (device.copy_gb_per_s * 1.2e3));
-  // Measured where there are more weights than pixels: 20 us for a million of them at least.
+  // Measured for problems with more weights than pixels: at least 20 us per million weights.
   const double weights = static_cast<double>(problem.c_in) * group_co * problem.h.kernel * problem.w.kernel;
   result->estimate_us = std::max(result->compute_us, result->memory_us) +
                         std::min(result->compute_us, result->memory_us) / (1 + static_cast<double>(resident)) + 8 +
                         2e-5 * weights;
 }
 
-// No plan of a block has a shorter estimate; infinity where none fits.
+// Lower bound of the estimates of a block's plans; infinity if none fits.
 double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const Block& block) {
   const SimtGradWeightTile& tile = block.tile;
   const GradWeightInstance& instance = kGradWeightInstances[tile.instance];
@@ -168,7 +168,7 @@ double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const Blo
   return std::max(compute_us, memory_us) + std::min(compute_us, memory_us) / (1 + resident) + 8 + 2e-5 * weights;
 }
 
-// Completes a plan whose block and tile are chosen; false where it does not fit.
+// Completes a plan whose block and tile are chosen. Returns false if it does not fit.
 bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* plan) {
   SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(*plan);
   plan->threads = threads_of(kGradWeightInstances[tile.instance], tile);
@@ -196,7 +196,7 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
     if (instance.dtype != problem.dtype) continue;
     BoundedParts<Block> blocks;
     const int32_t runs = ceil_div(problem.w.kernel, instance.thread_kw);
-    std::vector<double> rows, columns;  // by the number of tiles that taps are cut into
+    std::vector<double> rows, columns;  // minimum per number of tap tiles
     for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel; kh_tiles *= 2) {
       rows.push_back(HUGE_VAL);
       each_height(problem, [&](int32_t tile_h) {
@@ -224,7 +224,7 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
                         rows[kh], columns[run]};
             const int64_t jobs = int64_t{groups_ci} * groups_co * block.tile.block_kh * block.tile.block_runs;
             if (jobs > kMaxGradWeightThreads) continue;
-            // Enough threads for a CTA: the rest of them share the pixels.
+            // Full CTAs: the threads left over by `jobs` split the pixels.
             const int32_t full = power_of_two_above(kMaxGradWeightThreads / jobs + 1) / 2;
             for (const int32_t splits : {full, std::max(full / 2, 1), 1}) {
               block.tile.splits = splits;
@@ -234,9 +234,9 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
         }
       }
     }
-    // Measured in float32: 1.1 to 2.6 times as long where output channels do not fill whole vectors.
+    // Measured in float32: 1.1 to 2.6 times as long if the output channels do not fill whole vectors.
     const double ragged = problem.dtype == DataType::kFloat32 && group_co % 4 != 0 ? 1.75 : 1;
-    // And 1.2 to 1.9 times as long as estimated in channels_last.
+    // Measured in channels_last: 1.2 to 1.9 times as long as estimated.
     const bool channels_last = is_channels_last(problem.x_stride) && is_channels_last(problem.y_stride);
     const double scattered = problem.dtype == DataType::kFloat32 && channels_last ? 1.4 : 1;
     const double longer = proportion(device, problem.dtype == DataType::kFloat64, ragged * scattered);

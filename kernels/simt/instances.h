@@ -1,4 +1,4 @@
-// The compiled kernels of the exact-order engine: the one list that launches, planning and tests read.
+// Compiled kernels of the exact-order engine. Launches, planning and tests read this list.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace convt {
 
-// A kernel of the forward pass or of the gradient of the input. A thread computes thread_co output channels of `quads`
+// Kernel of the forward pass or of the gradient of the input. A thread computes thread_co output channels of `quads`
 // runs of four neighbouring positions.
 struct Instance {
   const char* name;
   DataType dtype;
-  Precision precision;  // the order of its sums: kIeee or kAten
+  Precision precision;  // order of the sums: kIeee or kAten
   Direction direction;  // kForward or kGradInput
   int32_t thread_co;
   int32_t quads;
 };
 
-// Rows of thread_co 8 and of thread_co 2 are compiled in different files: nvcc compresses each file separately, and
-// kernels of one shape differ little from dtype to dtype.
+// Rows with thread_co 8 and rows with thread_co 2 are compiled in different files. nvcc compresses each file
+// separately, and kernels of one shape differ little between dtypes.
 inline constexpr Instance kInstances[] = {
     {"simt_ieee_f32_8x8", DataType::kFloat32, Precision::kIeee, Direction::kForward, 8, 2},
     {"simt_ieee_f32_8x4", DataType::kFloat32, Precision::kIeee, Direction::kForward, 8, 1},
@@ -45,7 +45,7 @@ inline constexpr Instance kInstances[] = {
 };
 inline constexpr int32_t kNumInstances = count_of(kInstances);
 
-// A kernel of the gradient of the weight. A thread adds up thread_ci x thread_co channels x thread_kw neighbouring
+// Kernel of the gradient of the weight. A thread accumulates thread_ci x thread_co channels x thread_kw neighbouring
 // taps.
 struct GradWeightInstance {
   const char* name;
@@ -75,10 +75,10 @@ inline constexpr int32_t kNumGradWeightInstances = count_of(kGradWeightInstances
 
 namespace convt::simt {
 
-// The kernel of a row of kInstances with thread_co 8, or with thread_co 2.
+// Kernel of a row of kInstances with thread_co 8 or 2.
 const void* kernel_of_co8(int32_t instance);
 const void* kernel_of_co2(int32_t instance);
-// The kernel of a row of kGradWeightInstances.
+// Kernel of a row of kGradWeightInstances.
 const void* grad_weight_kernel_of(int32_t instance);
 
 }  // namespace convt::simt

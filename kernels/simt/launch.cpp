@@ -16,14 +16,14 @@ int32_t log2_of(int32_t power_of_two) {
   return log2;
 }
 
-// float32 alone: other types are converted on the way.
+// float32 only: other types are converted while they are copied.
 bool has_input_vectors(const ConvTProblem& problem, const void* x) {
   const int64_t* stride = problem.x_stride;
   return problem.dtype == DataType::kFloat32 && is_aligned(x, 16) && stride[3] == 1 && stride[0] % 4 == 0 &&
          stride[1] % 4 == 0 && stride[2] % 4 == 0 && problem.w.in % 4 == 0;
 }
 
-// Every phase must use every tap, and a stage all of them.
+// Requires that every phase uses every tap and every stage contains all taps.
 bool has_weight_vectors(const ConvTProblem& problem, const SimtTile& tile, const void* w) {
   const int64_t* stride = problem.w_stride;
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;

@@ -1,17 +1,17 @@
-// Which outputs a CTA of the exact-order engine owns, and where their operands lie in shared memory. One definition for
-// the planner (does it fit?), the kernel (where is it?) and the tests: that every output is written exactly once is
-// proved on the CPU for the code that runs on the GPU.
+// Output tile of a CTA of the exact-order engine, and its shared-memory layout. The planner (does it fit?), the kernel
+// and the tests share this definition. CPU tests use it to prove that the kernel writes every output exactly once.
 //
 //   [stage 0: input | weight] [stage 1: input | weight] ... [staged outputs] [copy list]
 //
-// input, per input channel:  [tile_n][rows][pitch], planes padded to 4 (mod 32) elements so that
-//                            lanes on neighbouring channels hit different banks
+// input, per input channel:  [tile_n][rows][pitch]; the plane size is 4 (mod 32) elements, so that lanes
+//                            on neighbouring channels hit different banks
 // weight, per input channel: [channel group][taps rounded up to odd][thread_co]; an odd tap count
 //                            keeps the channel groups of a warp on different banks
-// staged outputs: NCHW          [block_co][tile_n][tile_h][tile_w * phases_w], channels 1 (mod 4) apart
+// staged outputs: NCHW          [block_co][tile_n][tile_h][tile_w * phases_w], channel stride 1 (mod 4)
 //                 channels_last [tile_n][tile_h][tile_w * phases_w][block_co + 1]
-// copy list: an int64 for each input position and weight of a channel, an int32 more for each weight
-// With one W phase the staged outputs reuse the stages, which are idle by then.
+// copy list: one int64 per input position, one int64 and one int32 per weight of an input channel
+//
+// With one W phase the staged outputs reuse the memory of the stages, which are idle by then.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +24,21 @@
 
 namespace convt {
 
-// The exact-order engine's tile.
+// Tile of the exact-order engine.
 struct SimtTile {
   int32_t instance;  // index into kInstances
-  int32_t block_co;  // output channels of a tile, a power of two times the instance's thread_co
-  int32_t tile_n;  // images of a tile; more than 1 only when tile_h covers every position
+  int32_t block_co;  // output channels per tile: a power of two times the instance's thread_co
+  int32_t tile_n;  // images per tile; more than 1 only if tile_h covers every position
   int32_t tile_h;  // positions of one H phase
   int32_t tile_w;  // positions of each W phase, a multiple of 4
-  int32_t fused_w;  // W phases computed as output channels (problem/fuse.h), or 1; then all fields are y' 's
-  int32_t phases_w;  // W phases that one tile owns: all of them, unless staging would not fit
-  int32_t chunk_ci;  // input channels of a stage
-  int32_t chunk_kh;  // taps of the phase along H, W of a stage
+  int32_t fused_w;  // W phases computed as output channels (problem/fuse.h), or 1; if > 1, the fields describe y'
+  int32_t phases_w;  // W phases per tile: all, unless the staged outputs would not fit
+  int32_t chunk_ci;  // input channels per stage
+  int32_t chunk_kh;  // taps of the phase per stage, along H and W
   int32_t chunk_kw;
-  int32_t stages;  // pipeline depth
+  int32_t stages;  // pipeline stages
 
-  // What tells it from other tiles of the kernel, and what people are told of it.
+  // Visits the tile's parameters, for plan comparison and JSON.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("block_co", block_co);
@@ -54,7 +54,7 @@ struct SimtTile {
   }
 };
 
-// What decides the grid, of a plan and its problem.
+// Tile extents that determine the grid.
 struct TileShape {
   int32_t block_co, tile_n, tile_h, tile_w, phases_w;
 };
@@ -63,30 +63,30 @@ struct TileShape {
 struct TileGrid {
   int32_t co_tiles;  // per group
   int32_t w_tiles;  // tiles of tile_w positions
-  int32_t w_splits;  // sets of phases_w neighbouring W phases; the last may be smaller
+  int32_t w_splits;  // sets of phases_w consecutive W phases; the last may be smaller
   int32_t h_phases;  // min(stride_h, h_out)
   int32_t h_tiles;  // tiles of tile_h positions
   int32_t groups;
   int32_t n_tiles;
-  // Not digits:
+  // Not digits of the block index:
   int32_t w_phases;  // min(stride_w, w_out)
-  int32_t w_origin;  // positions that the first tile begins before position 0
+  int32_t w_origin;  // positions by which the first tile starts before position 0
 };
 
 struct Tile {
-  int32_t n_begin;  // images n_begin .. + tile_n
+  int32_t n_begin;  // images n_begin .. n_begin + tile_n - 1
   int32_t group;
   int32_t co_begin;  // within the group
   int32_t phase_h;
   int32_t p_h_begin;  // positions of phase_h
-  int32_t phase_w_begin;  // W phases phase_w_begin .. + num_phases_w
+  int32_t phase_w_begin;  // W phases phase_w_begin .. phase_w_begin + num_phases_w - 1
   int32_t num_phases_w;
-  int32_t p_w_begin;  // positions of every W phase; the first tile's may be negative
+  int32_t p_w_begin;  // positions of every W phase; negative in the first tile if w_origin > 0
 };
 
-// With one W phase whose taps are neighbours, tiles begin where the input columns they read begin on a
-// multiple of 4, so that whole quads can be copied: at up to 3 positions before the first output, unless
-// that takes one tile more.
+// Offset that aligns the input columns of a tile to a multiple of 4, so that whole quads can be copied. Applies to one
+// W phase with consecutive taps. Tiles then start up to 3 positions before the first output. make_tile_grid() drops the
+// offset if it would add a tile.
 inline int32_t w_origin(const Axis& w) {
   if (w.stride != 1 || (w.dilation != 1 && w.dilation != -1) || w.position_step != 1) return 0;
   const int32_t first_column = w.dilation == 1 ? w.padding - (w.kernel - 1) : w.padding;  // read by position 0
@@ -114,8 +114,8 @@ inline int64_t num_tiles(const TileGrid& grid) {
          grid.co_tiles;
 }
 
-// Neighbouring blocks share their input in L2: channel tiles first, then the row, then the phases
-// and positions of the next rows, then groups, then images.
+// Block order: channel tiles first, then the row, then the phases and positions of the next rows, then groups, then
+// images. Consecutive blocks thus share their input in L2.
 CONVT_HOST_DEVICE inline Tile tile_of_block(const TileGrid& grid, const TileShape& shape, uint32_t block) {
   Tile tile;
   auto next_digit = [&block](int32_t count) {
@@ -137,21 +137,21 @@ CONVT_HOST_DEVICE inline Tile tile_of_block(const TileGrid& grid, const TileShap
   return tile;
 }
 
-inline constexpr int32_t kMaxPhasesW = 32;  // W phases of one tile: the size of the kernel's phase table
+inline constexpr int32_t kMaxPhasesW = 32;  // maximum W phases per tile: size of the kernel's phase table
 inline constexpr int32_t kMaxStages = 3;
 
 CONVT_HOST_DEVICE inline int32_t input_pitch(int32_t columns) { return (columns + 3) / 4 * 4; }
 
-// Smallest value >= elements that is 4 (mod 32).
+// Smallest value >= elements that is congruent to 4 (mod 32).
 CONVT_HOST_DEVICE inline int32_t input_plane(int32_t elements) { return (elements + 27) / 32 * 32 + 4; }
 
 CONVT_HOST_DEVICE inline int32_t weight_plane(int32_t block_co, int32_t num_taps) { return block_co * (num_taps | 1); }
 
 struct SharedLayout {
-  int32_t stage_elems;  // accumulator elements from stage to stage
-  int32_t weight_elems;  // where the weight begins within a stage
+  int32_t stage_elems;  // accumulator elements per stage
+  int32_t weight_elems;  // offset of the weight within a stage, in accumulator elements
   int32_t staged_bytes_begin;  // byte offset of the staged outputs
-  int32_t list_bytes_begin;  // of the copy list: input offsets, weight offsets, weight places
+  int32_t list_bytes_begin;  // byte offset of the copy list: input offsets, weight offsets, weight destinations
   int32_t list_input_elems;
   int32_t list_weight_elems;
   int32_t channel_stride;  // of the staged outputs, in output elements
@@ -159,10 +159,10 @@ struct SharedLayout {
   int32_t total_bytes;
 };
 
-// `problem` is the one that is computed: fused (problem/fuse.h), or the adjoint (problem/adjoint.h). Bytes as int64:
-// planning probes tiles that are far too large.
+// `problem` is the problem that the kernel computes: fused (problem/fuse.h) or adjoint (problem/adjoint.h) if
+// applicable. Returns bytes as int64 because the planner also probes tiles that are far too large.
 inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& plan, SharedLayout* layout) {
-  // More taps than any shared memory holds, and more than 32-bit window sizes could count.
+  // More taps than any shared memory holds. The bound also keeps window sizes within 32 bits.
   constexpr int64_t kMostTaps = 1 << 16;
   if (int64_t{plan.chunk_kh} * plan.chunk_kw > kMostTaps) return INT64_MAX;
   const Instance& instance = kInstances[plan.instance];
@@ -187,7 +187,7 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& p
   const int64_t stage_bytes = plan.stages * stage_elems * accumulator_bytes;
   const int64_t staged_bytes = staged_elems * element_bytes(problem.dtype);
   const bool reuse_stages = plan.phases_w == 1;
-  const int64_t weights = (int64_t{plan.block_co} * plan.chunk_kh * plan.chunk_kw + 1) / 2 * 2;  // 16-byte places
+  const int64_t weights = (int64_t{plan.block_co} * plan.chunk_kh * plan.chunk_kw + 1) / 2 * 2;  // for 16-byte reads
   const int64_t stages_and_staged =
       reuse_stages ? (stage_bytes > staged_bytes ? stage_bytes : staged_bytes) : stage_bytes + staged_bytes;
   const int64_t list_begin = (stages_and_staged + 15) / 16 * 16;
@@ -210,7 +210,7 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& p
 
 namespace convt::simt {
 
-// What a kernel is launched with. Filled by simt/launch.cpp, constant for the whole grid.
+// Kernel parameters. simt/launch.cpp fills them; they are constant for the whole grid.
 struct Params {
   const void* x;  // [batch, c_in, h_in, w_in], any strides
   const void* w;  // [c_in, c_out / groups, k_h, k_w], any strides
@@ -221,20 +221,20 @@ struct Params {
   TileGrid grid;
   SharedLayout shared;
   OutputColumns columns;
-  int32_t fused_log2;  // W phases per output channel of the problem (problem/fuse.h)
-  int64_t weight_group_stride;  // elements from one group's weight to the next
-  int64_t weight_phase_stride;  // elements from one fused phase to the next
+  int32_t fused_log2;  // log2 of the W phases per output channel of the problem (problem/fuse.h)
+  int64_t weight_group_stride;  // elements between the weights of consecutive groups
+  int64_t weight_phase_stride;  // elements between consecutive fused phases
   int32_t group_c_in;  // c_in / groups
   int32_t group_c_out;  // c_out / groups
   int32_t chunk_ci;
   int32_t chunk_kh;
   int32_t chunk_kw;
   int32_t stages;
-  int32_t channel_groups_log2;  // block_co / thread_co
-  bool channels_last_input;  // the input's channels are neighbours in memory, its columns are not
+  int32_t channel_groups_log2;  // log2(block_co / thread_co)
+  bool channels_last_input;  // channels are contiguous in the input, columns are not
   bool channels_last_output;
-  bool input_vectors;  // whole quads of columns lie on 16-byte boundaries of the input
-  bool weight_vectors;  // the taps of neighbouring output channels are contiguous, 16-byte aligned
+  bool input_vectors;  // quads of input columns are contiguous and 16-byte aligned
+  bool weight_vectors;  // the taps of consecutive output channels are contiguous and 16-byte aligned
 };
 
 }  // namespace convt::simt

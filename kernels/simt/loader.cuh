@@ -1,5 +1,5 @@
-// Global memory -> one pipeline stage in shared memory, converted to the accumulator's type.
-// Input elements outside the image are not loaded: the mainloop never multiplies them.
+// Copies global memory to one pipeline stage in shared memory and converts to the accumulator's type. Input elements
+// outside the image are not loaded, because the mainloop never multiplies them.
 #pragma once
 
 #include "plan/fast_divmod.h"
@@ -9,7 +9,7 @@
 
 namespace convt::simt {
 
-// One element; `s_destination` is a shared-memory address.
+// Copies one element. `s_destination` is a shared-memory address.
 template <typename Traits>
 __device__ __forceinline__ void load_element(uint32_t s_destination, const typename Traits::Element* g_source) {
   using Element = typename Traits::Element;
@@ -20,8 +20,9 @@ __device__ __forceinline__ void load_element(uint32_t s_destination, const typen
   }
 }
 
-// kElems neighbouring elements of every channel that is this thread's, at the same place of each channel's
-// plane: channels ci_begin, ci_begin + ci_step, ... below num_ci, which lie g_step elements and s_step bytes apart.
+// Copies kElems contiguous elements of each of this thread's channels, at the same offset of each channel's plane. The
+// channels are ci_begin, ci_begin + ci_step, ... below num_ci; g_step is the stride of this sequence in elements,
+// s_step in bytes.
 template <typename Traits, int kElems>
 __device__ __forceinline__ void load_channels(uint32_t s_destination, const typename Traits::Element* g_source,
                                               int32_t ci_begin, int32_t ci_step, int32_t num_ci, int64_t g_step,
@@ -38,16 +39,15 @@ __device__ __forceinline__ void load_channels(uint32_t s_destination, const type
   }
 }
 
-// What one input channel brings to a stage, as a list of copies: element offsets in global memory, -1 for
-// none, and where they go. Working that out costs far more than copying, so it is done once for all
-// stages with the same taps.
+// Copies for one input channel of a stage: element offsets in global memory (-1: no copy) and their destinations.
+// Computing them costs far more than the copy, so all stages with the same taps share one list.
 struct CopyList {
-  int64_t* s_input;         // [input positions]; position i goes to element i of the channel's plane
+  int64_t* s_input;         // [input positions]; position i is element i of the channel's plane
   int64_t* s_weight;        // [block_co * taps]
-  int32_t* s_weight_place;  // [block_co * taps], element of the channel's weight
+  int32_t* s_weight_place;  // [block_co * taps], destination: element of the channel's weight
 };
 
-// Positions of a channel's plane [tile_n][rows][pitch], from the tile's first image and channel.
+// Lists a channel's plane [tile_n][rows][pitch]; offsets count from the tile's first image and channel.
 __device__ __forceinline__ void list_input(const Params& params, const Tile& tile, const Stage& stage,
                                            const Phase& phase_h, const Phase& phase_w, const CopyList& list) {
   const ConvTProblem& problem = params.problem;
@@ -56,8 +56,8 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
   const int32_t column_begin = first_input_column(params, tile, stage, phase_w);
   const auto by_pitch = SmallDivmod::of(pitch), by_rows = SmallDivmod::of(rows.extent),
              by_tile_h = SmallDivmod::of(params.shape.tile_h), by_tile_w = SmallDivmod::of(params.shape.tile_w);
-  // Input coordinate of element `index` of a window: neighbouring taps overlap, or each tap has its own
-  // copy of the tile (struct Window).
+  // Input coordinate of element `index` of a window. The taps either overlap or have separate copies of the tile
+  // (struct Window).
   auto coordinate = [](int32_t index, int32_t begin, const Window& window, const SmallDivmod& by_tile,
                        int32_t shift_step, int32_t position_step) {
     if (!window.copies) return begin + index * window.unit;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
     const int32_t image = by_rows(image_row, &row);
     const int32_t ih = coordinate(row, row_begin, rows, by_tile_h, phase_h.shift_step, problem.h.position_step);
     const int32_t iw = coordinate(index, column_begin, columns, by_tile_w, phase_w.shift_step, problem.w.position_step);
-    // Elements outside the image are not loaded: the mainloop never multiplies them.
+    // The mainloop never multiplies elements outside the image, so they are not loaded.
     const bool inside = index < columns.extent && static_cast<uint32_t>(ih) < static_cast<uint32_t>(problem.h.in) &&
                         static_cast<uint32_t>(iw) < static_cast<uint32_t>(problem.w.in) &&
                         tile.n_begin + image < problem.batch;
@@ -80,9 +80,9 @@ __device__ __forceinline__ void list_input(const Params& params, const Tile& til
   }
 }
 
-// Weight of a channel, [channel group][taps | 1][thread_co]. Output channel i * groups + g of the tile is
-// channel i of group g: neighbouring groups hold neighbouring channels, which keeps the epilogue's
-// writes on different banks. Channels past c_out are not loaded; their sums are never stored.
+// Lists a channel's weight [channel group][taps | 1][thread_co]. Output channel i * groups + g of the tile is channel i
+// of group g. Neighbouring groups thus contain neighbouring channels, which avoids bank conflicts in the epilogue's
+// writes. Channels past c_out are not loaded: their results are never stored.
 template <typename Traits>
 __device__ __forceinline__ void list_weight(const Params& params, const Tile& tile, const Stage& stage,
                                             const Phase& phase_h, const Phase& phase_w, const CopyList& list) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void list_weight(const Params& params, const Tile& ti
   const int32_t block_co = params.shape.block_co;
   const int32_t num_co = min(block_co, params.group_c_out - tile.co_begin);
   const int32_t groups_log2 = params.channel_groups_log2;
-  const bool channels_first = problem.w_stride[1] < problem.w_stride[3];  // neighbours in memory, if any
+  const bool channels_first = problem.w_stride[1] < problem.w_stride[3];  // contiguous dimension of the weight
   const auto by_fastest = SmallDivmod::of(channels_first ? block_co : num_taps),
              by_num_kw = SmallDivmod::of(stage.num_kw);
   for (int32_t element = threadIdx.x; element < block_co * num_taps; element += blockDim.x) {
@@ -112,8 +112,8 @@ __device__ __forceinline__ void list_weight(const Params& params, const Tile& ti
   }
 }
 
-// The input of a stage, [num_ci][tile_n][rows][pitch]. `quads`: four columns at a time, which lie on 16-byte
-// boundaries and are inside the image or outside together.
+// Loads the input of a stage, [num_ci][tile_n][rows][pitch]. `quads`: copies four columns at a time; each quad is
+// 16-byte aligned and either entirely inside or entirely outside the image.
 template <typename Traits>
 __device__ __forceinline__ void load_input(const Params& params, const Tile& tile, const Stage& stage,
                                            int32_t num_positions, bool quads, const CopyList& list, uint32_t s_input) {
@@ -123,9 +123,8 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
   const int64_t c_begin = int64_t{tile.group} * params.group_c_in + stage.ci_begin;
   const int64_t c_stride = params.problem.x_stride[1];
 
-  // Neighbouring threads take neighbouring columns, except that a channels_last input is read by 8
-  // neighbouring channels (one sector of float32) at a time. Where there are more threads than positions,
-  // several share the channels of one.
+  // Neighbouring threads load neighbouring columns. In a channels_last input, 8 lanes load 8 neighbouring channels (one
+  // sector of float32). If there are more threads than positions, several threads share the channels of one position.
   const int32_t thread = threadIdx.x, num_threads = blockDim.x;
   const int32_t width = quads ? 4 : 1;
   const int32_t num_items = quads ? num_positions / 4 : num_positions;
@@ -162,8 +161,9 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
   }
 }
 
-// The weight of a stage when its taps are contiguous: four elements a load, through registers because
-// their places in shared memory are apart. Loads go out in batches, so that only the first is waited for.
+// Loads the weight of a stage whose taps are contiguous, four elements per load. The values pass through registers
+// because their destinations in shared memory are not contiguous. Loads are issued in batches, so that their latencies
+// overlap.
 __device__ __forceinline__ void load_weight_vectors(const Params& params, const Tile& tile, const Stage& stage,
                                                     const CopyList& list, uint32_t s_weight) {
   constexpr int kBatch = 4;
@@ -202,7 +202,7 @@ __device__ __forceinline__ void load_weight_vectors(const Params& params, const 
   }
 }
 
-// The weight of a stage, [num_ci][channel group][taps | 1][thread_co].
+// Loads the weight of a stage, [num_ci][channel group][taps | 1][thread_co].
 template <typename Traits>
 __device__ __forceinline__ void load_weight(const Params& params, const Tile& tile, const Stage& stage,
                                             const CopyList& list, uint32_t s_weight) {

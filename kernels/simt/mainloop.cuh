@@ -1,9 +1,8 @@
-// The products of one pipeline stage: shared memory -> the thread's sums in registers.
+// Products of one pipeline stage, from shared memory to accumulators in registers.
 //
-// A thread owns kThreadCo output channels of kQuads quads, a quad being four neighbouring positions of
-// one row. For one input channel and one tap row it reads a window of input columns once and slides it
-// over up to four taps in registers: 4 * kThreadCo multiply-adds per quad and tap for two or three
-// 16-byte reads of shared memory.
+// A thread owns kThreadCo output channels of kQuads quads. A quad is four neighbouring positions of one row. For one
+// input channel and one tap row, the thread reads a window of input columns once and slides it over up to four taps in
+// registers: 4 * kThreadCo multiply-adds per quad and tap for two or three 16-byte reads of shared memory.
 #pragma once
 
 #include "element/shared_vector.cuh"
@@ -16,16 +15,16 @@ namespace convt::simt {
 
 using element::read_shared;
 
-// Where a quad lies in the tile.
+// Position of a quad in the tile.
 struct QuadPlace {
-  bool inside;     // the quad has at least one output of this tile
-  int32_t image;   // of the tile
-  int32_t row;     // of the tile
-  int32_t column;  // of the tile, a multiple of 4
+  bool inside;     // at least one output of the quad belongs to this tile
+  int32_t image;   // relative to the tile
+  int32_t row;     // relative to the tile
+  int32_t column;  // relative to the tile, a multiple of 4
 };
 
-// A warp takes up to 4 channel groups of 8 or more quads: its reads of the weight are broadcasts to the
-// quads, its reads of the input broadcasts to the channel groups, and neither meets a bank twice.
+// A warp covers up to 4 channel groups of 8 or more quads. Its weight reads are broadcast to the quads, its input reads
+// to the channel groups. Neither has bank conflicts.
 __device__ __forceinline__ int32_t channel_group_of_thread(const Params& params) {
   const int32_t lane_log2 = min(params.channel_groups_log2, 2);
   const int32_t warp_log2 = params.channel_groups_log2 - lane_log2;
@@ -52,14 +51,14 @@ __device__ __forceinline__ QuadPlace quad_of_thread(const Params& params, const 
   return place;
 }
 
-// What a warp may do with each tap row of a stage. Tap rows any_begin..any_end have an input row for
-// some lane; within fast_begin..fast_end every tap of every lane lies inside the input.
+// Tap rows of a stage that a warp processes. In any_begin..any_end at least one lane has an input row. In
+// fast_begin..fast_end every tap of every lane is inside the input.
 template <int kQuads>
 struct TapBounds {
   uint32_t s_offset[kQuads];  // bytes from a channel's plane to the quad's window
   int32_t row_begin[kQuads];  // valid tap rows of this lane's quad
   int32_t row_end[kQuads];
-  int32_t column[kQuads];     // input column of the stage's tap 0 at the quad's first position
+  int32_t column[kQuads];     // input column that the stage's tap 0 reads at the quad's first position
   int32_t any_begin, any_end;
   int32_t fast_begin, fast_end;
 };
@@ -77,8 +76,8 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
 #pragma unroll
   for (int q = 0; q < Traits::kQuads; ++q) {
     const QuadPlace quad = quad_of_thread(params, tile, q);
-    // Tap t of the stage reads row `row - t * shift_step`, which must lie in 0 .. h_in - 1. Where shift_step is
-    // negative, mirrored: the row's distance from the last one goes down.
+    // Tap t of the stage reads row `row - t * shift_step`, which must be in 0 .. h_in - 1. If shift_step is negative,
+    // the test is mirrored: it uses the distance from the last row.
     const int32_t row = (tile.p_h_begin + quad.row) * params.problem.h.position_step + phase_h.first_shift -
                         stage.kh_begin * phase_h.shift_step;
     const int32_t above = kAscending ? h_in - 1 - row : row, step = abs(phase_h.shift_step);
@@ -102,7 +101,7 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
       any_begin = min(any_begin, begin);
       any_end = max(any_end, end);
     }
-    // Lanes without a quad multiply what happens to be in shared memory; nobody stores their sums.
+    // Lanes without a quad multiply arbitrary data of shared memory. Their results are never stored.
     if (quad.inside) {
       fast_begin = max(fast_begin, some && columns_inside ? begin : stage.num_kh);
       fast_end = min(fast_end, some && columns_inside ? end : 0);
@@ -118,15 +117,15 @@ __device__ TapBounds<Traits::kQuads> make_tap_bounds(const Params& params, const
 template <typename Traits>
 using TapAccumulators = typename Traits::Accumulator[Traits::kQuads][4][Traits::kThreadCo];
 
-// kTaps neighbouring taps of one tap row, in ascending order for every output: tap t multiplies window
-// element kTaps - 1 - t + position, or t + position where coordinates ascend. With kBorder only elements that `valid`
-// has a bit for are multiplied: 0 * Inf would be NaN, and adding +0 to -0 would lose a sign.
+// Multiplies kTaps consecutive taps of one tap row, in ascending order for every output. Tap t multiplies window
+// element kTaps - 1 - t + position, or t + position if coordinates ascend. With kBorder, only elements whose bit in
+// `valid` is set are multiplied: 0 * Inf would be NaN, and adding +0 to -0 would lose a sign.
 template <typename Traits, int kTaps, bool kBorder>
 __device__ __forceinline__ void multiply_taps(TapAccumulators<Traits>& r_acc,
                                               const uint32_t (&s_windows)[Traits::kQuads], uint32_t s_weight,
                                               const uint32_t (&valid)[Traits::kQuads]) {
   using Accumulator = typename Traits::Accumulator;
-  constexpr int kWindow = kTaps == 1 ? 4 : kTaps == 2 ? 6 : 8;  // kTaps + 3 are used
+  constexpr int kWindow = kTaps == 1 ? 4 : kTaps == 2 ? 6 : 8;  // kTaps + 3 elements are used
   Accumulator r_window[Traits::kQuads][8];
 #pragma unroll
   for (int q = 0; q < Traits::kQuads; ++q) {
@@ -137,8 +136,8 @@ __device__ __forceinline__ void multiply_taps(TapAccumulators<Traits>& r_acc,
   for (int t = 0; t < kTaps; ++t) {
     Accumulator r_weight[Traits::kThreadCo];
     read_shared<Traits::kThreadCo>(r_weight, s_weight + t * Traits::kThreadCo * sizeof(Accumulator));
-    // Boustrophedon: each product shares an operand with the one before it. Three operands from the
-    // register file cost an extra cycle, and only the order lets one of them come from the reuse cache.
+    // Boustrophedon order: each multiply-add shares an operand with the previous one. Three operands from the register
+    // file cost an extra cycle; with this order one operand comes from the reuse cache.
     constexpr int kPositions = 4 * Traits::kQuads;
 #pragma unroll
     for (int c = 0; c < Traits::kThreadCo; ++c) {
@@ -156,8 +155,8 @@ __device__ __forceinline__ void multiply_taps(TapAccumulators<Traits>& r_acc,
   }
 }
 
-// Which elements of a run's window lie inside the input, one bit each, for a quad whose first element is
-// input column `column`, elements `step` columns apart.
+// Bit mask of the window elements inside the input. The quad's first element is input column `column`, and the element
+// stride is `step` columns.
 template <int kTaps>
 __device__ __forceinline__ uint32_t valid_columns(int32_t column, int32_t step, int32_t w_in) {
   uint32_t valid = 0;
@@ -168,15 +167,15 @@ __device__ __forceinline__ uint32_t valid_columns(int32_t column, int32_t step, 
   return valid;
 }
 
-// Input columns, as the checks at the border need them.
+// Column parameters of the border checks.
 struct ColumnChecks {
   int32_t shift_step;
-  int32_t element_step;  // columns from an element of a quad's window to the next
+  int32_t element_step;  // columns between consecutive elements of a quad's window
   int32_t w_in;
 };
 
-// One run of kTaps taps from tap kw of tap row kh; its tap with the lowest coordinate reads the window `s_window` bytes
-// past the quads'.
+// Multiplies a run of kTaps taps from tap kw of tap row kh. Its tap with the lowest coordinate reads the window
+// `s_window` bytes past the quads'.
 template <typename Traits, int kTaps, bool kBorder>
 __device__ __forceinline__ void multiply_run(TapAccumulators<Traits>& r_acc, const TapBounds<Traits::kQuads>& bounds,
                                              uint32_t s_window, uint32_t s_weight, int32_t kh, int32_t kw,
@@ -197,17 +196,17 @@ __device__ __forceinline__ void multiply_run(TapAccumulators<Traits>& r_acc, con
   multiply_taps<Traits, kTaps, kBorder>(r_acc, s_windows, s_weight, valid);
 }
 
-// Bytes between neighbours in a stage.
+// Byte strides within a stage.
 struct StageStrides {
-  uint32_t plane;         // input channel -> next, input
-  uint32_t weight_plane;  // input channel -> next, weight
-  uint32_t tap_row;       // window of a tap row -> that of the row above it
-  uint32_t tap_column;    // window of a tap -> that of the one to the right
+  uint32_t plane;         // input channel to next, input
+  uint32_t weight_plane;  // input channel to next, weight
+  uint32_t tap_row;       // window of a tap row to that of the row above
+  uint32_t tap_column;    // window of a tap to that of the tap to its right
 };
 
-// All taps and channels of a stage whose short run of taps along W has kShort taps. Runs of four precede it where
-// coordinates ascend and follow it where not: so its window is the last and every window begins on a 16-byte
-// boundary. Tap rows and channels are one loop of constant steps where there is one tap row.
+// Multiplies all taps and channels of a stage. The taps along W form runs of four and one short run of kShort taps. The
+// short run comes last if coordinates ascend, otherwise first. Its window is thus the last, and every window is 16-byte
+// aligned. With one tap row, channels take the place of tap rows in the inner loop, with constant steps.
 template <typename Traits, int kShort, bool kBorder>
 __device__ __forceinline__ void multiply_rows(TapAccumulators<Traits>& r_acc, const TapBounds<Traits::kQuads>& bounds,
                                               const Stage& stage, const StageStrides& strides,
@@ -280,7 +279,7 @@ __device__ __forceinline__ void multiply(TapAccumulators<Traits>& r_acc, const T
   const ColumnChecks checks{phase_w.shift_step, columns.copies ? params.problem.w.position_step : columns.unit,
                             params.problem.w.in};
   if (bounds.any_begin >= bounds.any_end) return;
-  // A warp whose windows lie inside the input takes the loop without checks.
+  // A warp whose windows are inside the input runs the loop without checks.
   const bool inside = bounds.fast_begin <= bounds.any_begin && bounds.fast_end >= bounds.any_end;
   const int32_t short_run = !columns.copies && !Traits::kTapSums ? (stage.num_kw - 1) % 4 + 1 : 1;
 #define CONVT_SHORT_RUN(kShort)                                                                       \

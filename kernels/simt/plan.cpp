@@ -1,5 +1,5 @@
-// Candidates of the exact-order engine, forward and gradient of the input, and their estimated times: every instance
-// and tile that a problem fits.
+// Candidates of the exact-order engine for the forward pass and the gradient of the input, with estimated times. They
+// cover every instance and tile that fits the problem.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace convt {
 namespace {
 
 constexpr int32_t kMaxBlockCo = 64;
-constexpr int32_t kThreadsPerGroup = 8;  // at least: a warp holds at most 4 channel groups
+constexpr int32_t kThreadsPerGroup = 8;  // minimum: a warp contains at most 4 channel groups
 constexpr int64_t kFewChannels = 4;
 
-// The order of sums that serves a class of precision: those of tensor cores get the stricter ieee.
+// Order of sums for a precision class. Tensor-core classes get the stricter ieee order.
 Precision served_order(const ConvTProblem& problem) {
   if (problem.precision == Precision::kIeee) return Precision::kIeee;
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
@@ -30,16 +30,16 @@ Precision served_order(const ConvTProblem& problem) {
                                 (problem.precision == Precision::kHalf ? "float16 and bfloat16" : "float32") +
                                 ", got " + name_of(problem.dtype) + "; use precision='ieee' or leave it unset");
   }
-  const bool forward = problem.direction == Direction::kForward;  // gradients have one order
+  const bool forward = problem.direction == Direction::kForward;  // gradients have one order in all classes
   return forward && problem.precision == Precision::kAten ? Precision::kAten : Precision::kIeee;
 }
 
-// Fills plan->compute_us, memory_us and estimate_us.
 int32_t registers_of(const Instance& instance) {
   if (instance.dtype == DataType::kFloat64) return 168;
   return instance.thread_co == 2 ? 96 : 128;
 }
 
+// Fills plan->compute_us, memory_us and estimate_us.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan) {
   const SimtTile& tile = tile_of<SimtTile>(*plan);
   const Instance& instance = kInstances[tile.instance];
@@ -49,16 +49,16 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   const double group_c_in = static_cast<double>(problem.c_in / problem.groups);
   const bool tap_sums = instance.precision == Precision::kAten;
   const bool float32 = instance.dtype == DataType::kFloat32;
-  // A gradient's plan must not depend on the strides of its operands: the op `plan` does not know them.
+  // The op `plan` does not know the strides of a gradient's operands, so gradient plans must not depend on them.
   const bool forward = problem.direction == Direction::kForward;
 
-  // Taps of an average phase that has any.
+  // Average number of taps of the phases that have any.
   const double phases_h = num_phases(problem.h), phases_w = std::min(tile.phases_w, num_phases(problem.w));
   const double filled_h = std::min<double>(phases_h, problem.h.kernel),
                filled_w = std::min<double>(problem.w.stride, problem.w.kernel) / problem.w.stride;
   const double taps_h = problem.h.kernel / filled_h;
   const double taps_w = std::max(1.0, static_cast<double>(problem.w.kernel) / problem.w.stride);
-  const double share_h = filled_h / phases_h;  // H phases with taps; the others only store
+  const double share_h = filled_h / phases_h;  // fraction of H phases with taps; the others only store
 
   const double kh = std::min<double>(taps_h, tile.chunk_kh), kw = std::min<double>(taps_w, tile.chunk_kw);
   const Window rows = row_window(std::max(1, static_cast<int32_t>(kh + 0.5)), shift_step(problem.h),
@@ -66,18 +66,18 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   const Window columns = column_window(std::max(1, static_cast<int32_t>(kw + 0.5)), shift_step(problem.w),
                                        problem.w.position_step, tile.tile_w);
 
-  // Warp instructions of one CTA, per input channel and W phase. A product costs more than an issue slot:
-  // three operands rarely arrive in one cycle, least of all in short runs.
+  // Warp instructions of one CTA, per input channel and W phase. A multiply-add costs more than an issue slot, because
+  // its three operands rarely arrive in one cycle. Short runs are worst.
   const double product_slots = taps_w > 1 && !tap_sums ? 1.1 : 1.3;
   const double multiply_adds = taps_h * taps_w * instance.thread_co * 4 * instance.quads;
   const double runs = tap_sums ? taps_h * taps_w : taps_h * std::max(1.0, taps_w / (columns.copies ? 1 : 4));
   const double weight_reads = taps_h * taps_w * std::max(1.0, instance.thread_co / 4.0);
-  // Rows of fewer than 8 quads make the lanes of a warp meet at the same banks.
+  // Rows of fewer than 8 quads cause bank conflicts within a warp.
   const double window_reads = runs * instance.quads * (taps_w > 1 && !tap_sums ? 2 : 1) * (tile.tile_w < 32 ? 2 : 1);
   const double multiply_slots = product_slots * multiply_adds + weight_reads + window_reads + 10 * runs;
 
-  // Loads: elements of a channel per thread times the instructions that each costs.
-  const double reload = tap_sums ? taps_h * taps_w : 1;  // tap sums bring the input once per tap
+  // Loads: elements of a channel per thread times instructions per element.
+  const double reload = tap_sums ? taps_h * taps_w : 1;  // tap sums load the input once per tap
   const double positions = static_cast<double>(tile.tile_n) * rows.extent * input_pitch(columns.extent);
   const double weights = tile.block_co * kh * kw;
   const bool input_vectors = float32 && forward && problem.w.in % 4 == 0 && problem.x_stride[3] == 1 && !columns.copies;
@@ -86,7 +86,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   constexpr double kCopySlots = 9.5, kVectorSlots = 2, kWeightVectorSlots = 4.5;
   const double input_slots = positions / threads * (input_vectors ? kVectorSlots : kCopySlots) * reload;
   const double weight_slots = weights / threads * (weight_vectors ? kWeightVectorSlots : kCopySlots) * reload;
-  // Vectors of weights pass through registers, in batches of four that are waited for.
+  // Vectors of weights pass through registers in batches of four. Each batch waits for its loads.
   const double batches = weight_vectors ? std::ceil(weights * tile.chunk_ci / 4 / threads / 4) : 0;
   const double stages =
       std::ceil(group_c_in / tile.chunk_ci) * reload * (tap_sums ? 1 : std::ceil(taps_h / kh) * std::ceil(taps_w / kw));
@@ -100,7 +100,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   const double store_slots = phases_w * outputs * (instance.dtype == DataType::kFloat64 ? 12 : 18) + 25 * store_runs;
   const double cta_slots = (700 + store_slots + share_h * filled_w * phases_w * phase_slots) * warps;
 
-  // Resident CTAs hide each other's waits; an SM issues 4 instructions a cycle.
+  // Resident CTAs hide each other's latencies. An SM issues 4 instructions per cycle.
   const int32_t registers = registers_of(instance) * plan->threads;
   const int64_t resident = std::max<int64_t>(
       1, std::min<int64_t>({device.shared_per_sm / (plan->shared_bytes + 2048), 65536 / registers, 2048 / plan->threads,
@@ -108,21 +108,21 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   const double efficiency = std::min(0.78, 0.24 + 0.032 * static_cast<double>(resident) * warps);
   const double fp_rate = 128 / multiply_adds_per_cycle(device, instance.dtype == DataType::kFloat64);
   const double blocks_per_sm = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
-  // Elements of two bytes pass through registers on their way, in batches that are waited for (measured: 1.2 to 3.5).
-  // Sums of two channels took 1.4 to 2.2 times as long as counted, on layers of 3 channels in ieee order.
+  // 2-byte elements pass through registers in batches that wait for their loads (measured: 1.2 to 3.5 times as long).
+  // Kernels with thread_co 2 take 1.4 to 2.2 times as long as estimated on layers of 3 channels in ieee order.
   const bool narrow = forward && float32 && !tap_sums && instance.thread_co == 2;
   const double waits = narrow ? 1.45 : element_bytes(instance.dtype) != 2 ? 1 : forward ? 1.8 : 2.2;
   plan->compute_us = waits * blocks_per_sm * cta_slots * fp_rate / 4 / efficiency / (device.clock_ghz * 1e3);
 
   if (!forward) {
-    // Copies of grad_output arrive one stage later at the soonest: kLatencyUs that short stages do not hide.
+    // Copies of grad_output arrive at least one stage later: short stages do not hide the latency kLatencyUs.
     constexpr double kLatencyUs = 1.1;
     plan->compute_us = std::max(plan->compute_us, std::ceil(blocks_per_sm / static_cast<double>(resident)) * stages *
                                                       (lists > 1 ? 4 : 1) * kLatencyUs);
   }
 
-  // Stores: a run that does not begin and end on 32-byte sectors pays for two partial ones, which cost
-  // about four whole ones each. W phases written apart pay for every sector.
+  // Stores: a run that does not start and end on 32-byte sectors pays for two partial sectors, which cost about four
+  // whole sectors each. W phases written separately pay for every sector.
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const bool channels_last = is_channels_last(problem.y_stride);
   const double group_c_out = static_cast<double>(problem.c_out / problem.groups);
@@ -142,10 +142,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
                     std::max(input_bytes / (device.copy_gb_per_s * 1e3), l2_reads / (device.copy_gb_per_s * 1.3e3));
   const double larger = std::max(plan->compute_us, plan->memory_us);
   const double smaller = std::min(plan->compute_us, plan->memory_us);
-  // The least that a call takes, and what a layout costs one channel alone whose neighbours are other channels.
+  // Minimum time of a call.
   const double least_us = !forward ? 13 : is_exact(problem) ? 8 : 9;
-  // Stages of few source channels take longer than counted, most of all in channels_last, where each reads the sectors
-  // of its neighbours again.
+  // Stages of few source channels take longer than estimated. channels_last is worst: each stage reads the sectors of
+  // neighbouring channels again.
   const double layout_cost = forward         ? !channels_last                   ? 1
                                                : problem.c_in == problem.groups ? 2.6
                                                : float32                        ? 1 + 1.6 / tile.chunk_ci
@@ -153,24 +153,23 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
                              : channels_last ? 1.1 + 3.4 / tile.chunk_ci
                              : float32       ? 1 + 0.9 / tile.chunk_ci
                                              : 1;
-  // Beside tensor cores it is chosen where they have much work of their own, and then took so much longer than
-  // estimated.
+  // In tensor-core classes this engine is chosen only for large problems, which take this much longer than estimated.
   const double beside_tensor_cores = is_exact(problem) ? 1 : 1.5;
   plan->estimate_us = beside_tensor_cores * layout_cost * (larger + smaller / (1 + resident)) + least_us;
 }
 
-// Halves the W phases of a tile until everything fits, then the stage's taps: along H first, and only
-// for single channels, which keeps the order of the sums.
+// Halves the W phases of a tile until everything fits, then the taps of a stage, along H first. Taps are split only for
+// single channels, which keeps the order of the sums.
 bool fit(const ConvTProblem& problem, const DeviceInfo& device, int32_t budget, Plan* plan) {
   SimtTile& tile = tile_of<SimtTile>(*plan);
-  const int32_t limit = std::min(budget, device.shared_per_block - 1024);  // 1 KiB: static tables
+  const int32_t limit = std::min(budget, device.shared_per_block - 1024);  // 1 KiB for static tables
   for (;;) {
     const int64_t bytes = make_shared_layout(problem, tile, nullptr);
     if (bytes <= limit) {
       plan->shared_bytes = static_cast<int32_t>(bytes);
       return true;
     }
-    if (tile.chunk_ci > 1) return false;  // a smaller chunk is another candidate
+    if (tile.chunk_ci > 1) return false;  // a smaller chunk is a separate candidate
     if (tile.phases_w > 1) {
       tile.phases_w = (tile.phases_w + 1) / 2;
     } else if (tile.chunk_kh > 1) {
@@ -183,19 +182,20 @@ bool fit(const ConvTProblem& problem, const DeviceInfo& device, int32_t budget, 
   }
 }
 
-// The best depth and chunk of a tile, or false when nothing fits.
+// Finds the best pipeline depth and chunk of a tile. Returns false if nothing fits.
 bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan) {
   const bool tap_sums = kInstances[tile_of<SimtTile>(*plan).instance].precision == Precision::kAten;
   const int64_t group_c_in = problem.c_in / problem.groups;
   bool found = false;
-  int32_t single_bytes[kMaxStages + 1] = {};  // by stages: of one channel, with room for which the plan is known
+  int32_t single_bytes[kMaxStages + 1] = {};  // by stages: shared memory of a known plan with one channel
   Plan best{};
   for (const int32_t resident : {1, 2, 3, 4}) {
     const int32_t budget = device.shared_per_sm / resident - 2048;
     for (const int32_t stages : {2, 3}) {
       for (const int32_t chunk : {1, 2, 4, 6, 8, 12, 16, 24, 32}) {
         if (chunk > 1 && chunk >= 2 * group_c_in) break;
-        // Of several channels nothing is made smaller to fit: less room has no other plan, a third stage no better one.
+        // With several channels, fit() does not shrink anything: a smaller budget gives no other plan, a third stage no
+        // better one.
         if (chunk > 1 && (resident > 1 || stages > 2)) break;
         if (chunk == 1 && single_bytes[stages] > 0 && single_bytes[stages] <= budget) continue;
         Plan trial = *plan;
@@ -223,7 +223,7 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
 void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t fused_w, int32_t instance_index,
                int32_t block_co, int32_t threads, std::vector<Plan>* plans) {
   const Instance& instance = kInstances[instance_index];
-  const int32_t capacity = threads / (block_co / instance.thread_co) * instance.quads;  // quads of a tile
+  const int32_t capacity = threads / (block_co / instance.thread_co) * instance.quads;  // quads per tile
   const int32_t positions_h = num_positions(problem.h, 0);
   const int32_t row_quads = ceil_div(num_positions(problem.w, 0), 4);
   std::vector<int32_t> widths;
@@ -238,7 +238,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
     tile.fused_w = fused_w;
     tile.tile_w = 4 * width;
     tile.tile_h = std::min(capacity / width, positions_h);
-    // Spread the rows evenly over the tiles that are needed anyway.
+    // Spread the rows evenly over the minimum number of tiles.
     tile.tile_h = ceil_div(positions_h, ceil_div(positions_h, tile.tile_h));
     const int32_t images = tile.tile_h == positions_h ? capacity / width / tile.tile_h : 1;
     tile.tile_n = static_cast<int32_t>(std::min<int64_t>(std::max(images, 1), std::max<int64_t>(problem.batch, 1)));
@@ -246,7 +246,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
   }
 }
 
-// Every instance and tile for a problem whose W phases are `fused_w` to the channel.
+// Adds every instance and tile for a problem with `fused_w` W phases per channel.
 void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fused_w, std::vector<Plan>* plans) {
   const Precision order = served_order(problem);
   const int64_t group_c_out = problem.c_out / problem.groups;
@@ -255,7 +255,8 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
     if (instance.dtype != problem.dtype || instance.precision != order || instance.direction != problem.direction) {
       continue;
     }
-    // Two channels a thread read too much shared memory for each product, where there are more channels.
+    // Kernels with two channels per thread read too much shared memory per multiply-add, so they only run layers with
+    // few channels.
     if (instance.thread_co < 8 && group_c_out > kFewChannels * fused_w) continue;
     for (int32_t block_co = instance.thread_co; block_co <= kMaxBlockCo; block_co *= 2) {
       if (block_co > instance.thread_co && block_co / 2 >= group_c_out) break;
@@ -272,7 +273,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
 
 void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction == Direction::kGradWeight) {
-    served_order(problem);  // refuses what no direction has
+    served_order(problem);  // rejects classes that no direction supports
     return;
   }
   if (problem.direction == Direction::kGradInput) return add_plans(adjoint_problem(problem), device, 1, plans);

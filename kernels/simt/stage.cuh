@@ -1,10 +1,9 @@
-// The order of the sums: which input channels and taps each pipeline stage brings, one W phase of
-// the tile after another.
+// Order of the sums: the input channels and taps of each pipeline stage. A tile processes its W phases in sequence.
 //
-// ieee: input channels, then taps along H, then along W, all ascending. Only when a stage cannot hold
-//       every tap of one input channel are the taps of a channel split over stages.
-// aten: taps outermost, descending along H then W (which is ascending input row, then column), one tap
-//       a stage; input channels ascending within a tap.
+// ieee: input channels, then taps along H, then along W, all ascending. The taps of a channel are split over stages
+//       only if one stage cannot hold all taps of one input channel.
+// aten: taps outermost, descending along H, then W (which is ascending input row, then column), one tap per
+//       stage; input channels ascending within a tap.
 #pragma once
 
 #include <type_traits>
@@ -22,40 +21,40 @@ using element::fused_multiply_add;
 using element::to_accumulator;
 using element::to_element;
 
-// An instance at compile time.
+// Compile-time parameters of an instance.
 template <DataType kDataType, Precision kPrecision, Direction kDirection, int kThreadCoValue, int kQuadsValue>
 struct Traits {
   using Element = typename ElementOf<kDataType>::type;                                        // in memory
   using Accumulator = std::conditional_t<kDataType == DataType::kFloat64, double, float>;     // in registers
-  static constexpr bool kTapSums = kPrecision == Precision::kAten;  // a separate sum for every tap
-  static constexpr bool kAscending = kDirection == Direction::kGradInput;  // a later tap reads a higher coordinate
-  static constexpr int kThreadCo = kThreadCoValue;                  // output channels of a thread
-  static constexpr int kQuads = kQuadsValue;                        // runs of 4 positions of a thread
-  // Two CTAs share an SM, so that one computes while the other waits for memory or stores.
+  static constexpr bool kTapSums = kPrecision == Precision::kAten;  // a separate accumulator per tap
+  static constexpr bool kAscending = kDirection == Direction::kGradInput;  // later taps read higher coordinates
+  static constexpr int kThreadCo = kThreadCoValue;                  // output channels per thread
+  static constexpr int kQuads = kQuadsValue;                        // runs of 4 positions per thread
+  // Two CTAs share an SM, so that one computes while the other waits for loads or stores.
   static constexpr int kMinBlocks = sizeof(Accumulator) == 8 ? 1 : 2;
 };
 
-// What one stage holds. A W phase without taps is one stage of no input channels.
+// Contents of one stage. A W phase without taps is one stage without input channels.
 struct Stage {
-  bool end;           // no stage: the tile is complete
+  bool end;           // not a stage: the tile is complete
   int32_t phase;     // W phase, counted from the tile's first
   int32_t ci_begin;  // within the group
   int32_t num_ci;
-  int32_t kh_begin;  // tap numbers of the H phase
+  int32_t kh_begin;  // index into the taps of the H phase
   int32_t num_kh;
-  int32_t kw_begin;  // tap numbers of the W phase
+  int32_t kw_begin;  // index into the taps of the W phase
   int32_t num_kw;
-  bool first_of_taps;  // other taps or another phase than the stage before
+  bool first_of_taps;  // the taps or the phase differ from the previous stage
   bool last_of_tap;    // tap sums: the last input channels of this tap
   bool last_of_phase;
 };
 
-// How a stage's input lies in shared memory: planes [tile_n][rows][pitch], one per input channel.
+// Layout of a stage's input in shared memory: planes [tile_n][rows][pitch], one per input channel.
 struct StageInput {
   Window rows;
   Window columns;
   int32_t pitch;
-  int32_t num_positions;  // of a plane
+  int32_t num_positions;  // elements of a plane
 };
 
 __device__ __forceinline__ StageInput make_stage_input(const Params& params, const Stage& stage, const Phase& phase_h,
@@ -69,7 +68,7 @@ __device__ __forceinline__ StageInput make_stage_input(const Params& params, con
   return input;
 }
 
-// Input coordinate of a window's first element: of the stage's tap with the lowest shift, at the tile's first position.
+// Input coordinate of a window's first element: the tile's first position with the stage's lowest shift.
 __device__ __forceinline__ int32_t first_coordinate(const Axis& axis, const Phase& phase, int32_t p_begin,
                                                     int32_t k_begin, int32_t num_k) {
   const int32_t lowest = phase.shift_step < 0 ? k_begin : k_begin + num_k - 1;
@@ -81,12 +80,12 @@ __device__ __forceinline__ int32_t first_input_column(const Params& params, cons
   return first_coordinate(params.problem.w, phase_w, tile.p_w_begin, stage.kw_begin, stage.num_kw);
 }
 
-// Walks the stages of a tile. Lives in shared memory and is moved by one thread: the position would
-// cost every thread registers that the sums need.
+// Iterates over the stages of a tile. The cursor is in shared memory and one thread moves it, because in registers it
+// would take space that every thread needs for accumulators.
 template <bool kTapSums>
 struct StageCursor {
   int32_t phase;
-  int32_t num_kw;  // taps of that W phase
+  int32_t num_kw;  // taps of the current W phase
   int32_t ci;
   int32_t kh;
   int32_t kw;
@@ -96,7 +95,7 @@ struct StageCursor {
     next_phase(tile, phase_h, s_phases_w);
   }
 
-  // The stage at the cursor, which moves on.
+  // Returns the current stage and advances the cursor.
   __device__ Stage take(const Params& params, const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
     Stage stage{};
     stage.end = phase >= tile.num_phases_w;

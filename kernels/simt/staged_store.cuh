@@ -1,5 +1,5 @@
-// Staged outputs: a tile's results are collected in shared memory, all W phases of it, and leave as
-// contiguous runs, because threads do not own neighbouring outputs.
+// Staged outputs. Threads do not own neighbouring outputs, so a tile collects the results of all its W phases in shared
+// memory and stores them as contiguous runs.
 #pragma once
 
 #include "epilogue/output_columns.h"
@@ -8,14 +8,14 @@
 
 namespace convt::simt {
 
-// Element (channel, image_row, run position) of the staged tile; image_row = image * tile_h + row.
+// Offset of element (channel, image_row, run position) of the staged tile; image_row = image * tile_h + row.
 __device__ __forceinline__ int32_t staged_offset(const SharedLayout& shared, int32_t run_length, int32_t channel,
                                                  int32_t image_row, int32_t position) {
   return channel * shared.channel_stride + (image_row * run_length + position) * shared.column_stride;
 }
 
-// Column of a run's position, counted from the tile's first, or -1 where the tile owns none: without all
-// phases a run is num_phases neighbours at each position.
+// Output column of a run's position, counted from the tile's first column, or -1 if the tile does not own it. A tile
+// with only some of the phases owns num_phases consecutive columns at each position.
 __device__ __forceinline__ int32_t scattered_column(const OutputColumns& columns, int32_t num_phases,
                                                     int32_t position) {
   const int32_t p = position / columns.phases;
@@ -23,8 +23,8 @@ __device__ __forceinline__ int32_t scattered_column(const OutputColumns& columns
   return phase < num_phases ? p * columns.stride + phase : -1;
 }
 
-// One run of neighbouring columns, by a warp. The first lanes idle so that every store instruction covers
-// whole 32-byte sectors: a sector that two instructions write costs far more than one that is written at once.
+// A warp stores one run of contiguous columns. The first lanes idle so that every store instruction covers whole
+// 32-byte sectors: a sector that two instructions write costs far more than a sector written at once.
 template <bool kStaged, typename Element>
 __device__ __forceinline__ void store_run(Element* g_run, const Element* s_run, Element bias, int32_t begin,
                                           int32_t end) {
@@ -34,22 +34,22 @@ __device__ __forceinline__ void store_run(Element* g_run, const Element* s_run, 
   }
 }
 
-// Stores the outputs of the tile. kStaged: from the staged outputs; otherwise every output is its channel's
-// bias. Waits for nobody: the caller's barrier has made the staged outputs visible.
+// Stores the outputs of the tile: from the staged outputs if kStaged, otherwise each channel's bias. Contains no
+// barrier: the caller's barrier has made the staged outputs visible.
 template <bool kStaged, typename Element, typename BiasOf>
 __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, const Tile& tile,
                            const SharedLayout& shared, const OutputColumns& columns, int32_t fused_log2,
                            int32_t group_c_out, bool channels_last, const Element* s_staged, Element* g_y,
                            BiasOf bias_of) {
-  // Channels of the output; the tile's, and bias_of's, count the fused phases too.
+  // Channels of the output. Those of the tile and of bias_of also count the fused phases.
   const int32_t block_co = shape.block_co >> fused_log2;
   const int32_t num_co = min(shape.block_co, group_c_out - tile.co_begin) >> fused_log2;
   const int32_t num_images = static_cast<int32_t>(min(int64_t{shape.tile_n}, problem.batch - tile.n_begin));
   const int32_t num_rows = min(shape.tile_h, num_positions(problem.h, tile.phase_h) - tile.p_h_begin);
   const int32_t run_length = shape.tile_w * columns.phases;
-  // The first column may be negative: the tile begins before the output.
+  // The first column is negative if the tile starts before the output.
   const int32_t first_column = tile.p_w_begin * columns.stride + tile.phase_w_begin - columns.offset;
-  const int32_t columns_begin = max(-first_column, 0);  // columns of the tile that exist
+  const int32_t columns_begin = max(-first_column, 0);  // first column of the tile inside the output
   const int32_t columns_end = columns.w_out - first_column;
   const int32_t num_phases = fused_log2 > 0 ? columns.phases : tile.num_phases_w;
   const bool contiguous = columns.phases == columns.stride;
@@ -61,7 +61,7 @@ __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, 
 
   const int32_t thread = threadIdx.x;
   if (channels_last) {
-    // Neighbouring lanes take neighbouring channels, which are neighbours in memory.
+    // Neighbouring lanes store neighbouring channels, which are contiguous in memory.
     const int32_t channel = thread & (block_co - 1);
     if (channel >= num_co) return;
     const Element bias = kStaged ? Element{} : bias_of(channel << fused_log2);
@@ -79,7 +79,7 @@ __device__ void store_tile(const ConvTProblem& problem, const TileShape& shape, 
     }
     return;
   }
-  // NCHW: a warp writes one run at a time; neighbouring warps take neighbouring channels, then rows.
+  // NCHW: a warp stores one run at a time. Neighbouring warps store neighbouring channels, then rows.
   const int32_t num_warps = blockDim.x / 32;
   const int32_t channel_step = min(block_co, num_warps);
   const int32_t row_step = num_warps / channel_step;
