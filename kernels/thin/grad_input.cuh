@@ -1,9 +1,8 @@
-// The gradient of the input of layers bound by memory: small groups, few channels, strides that give most phases no tap
-// (kernels/ORDER.md gives the order of each sum).
+// Gradient of the input of memory-bound layers: small groups, few channels, strides that leave most phases without taps
+// (kernels/ORDER.md defines the order of each sum).
 //     gx[n, ci, ih, iw] = sum gy[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
-// A CTA keeps the weights of its channels in shared memory and walks tiles of positions; the rows of grad_output that a
-// tile's taps read come through a pipeline of stages, a few channels each. Launched by thin/launch.cpp.
-// Must not know: torch, how the plan was chosen.
+// A CTA keeps the weights of its channels in shared memory and loops over tiles of positions. Pipeline stages load the
+// rows of grad_output that a tile's taps read, a few channels per stage. Launched by thin/launch.cpp.
 #pragma once
 
 #include "thin/grad_input_layout.h"
@@ -12,7 +11,7 @@
 
 namespace convt::thin {
 
-// A stage's tile and channels, walked in the order of the pipeline.
+// Tile and channels of a stage, in pipeline order.
 struct StageCursor {
   int32_t tile;
   int32_t chunk;
@@ -35,7 +34,7 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
   extern __shared__ __align__(16) unsigned char s_bytes[];
   auto* s_weight = reinterpret_cast<float*>(s_bytes);
 
-  // Prologue: the first stages are on their way while the weights are read.
+  // Prologue: the copies of the first stages overlap with reading the weights.
   const GradInputPass pass = grad_input_pass(params);
   StageCursor ahead{pass.first_tile, 0, 0};
   auto load_ahead = [&] {
@@ -50,13 +49,13 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
   for (int32_t i = 0; i < params.stages; ++i) load_ahead();
   load_weight<Element>(params, pass, s_weight);
 
-  // What this thread computes: kChannels channels of one group, at kPositions rows of one column of every tile.
+  // This thread computes kChannels channels of one group, at kPositions rows of one column of every tile.
   const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
   const int32_t warp_w = warp % params.warps_w;
-  const int32_t ci = warp / params.warps_w % params.warps_ci * kChannels;  // of the pass
-  const int32_t group = warp / params.warps_w / params.warps_ci;  // of the pass
+  const int32_t ci = warp / params.warps_w % params.warps_ci * kChannels;  // within the pass
+  const int32_t group = warp / params.warps_w / params.warps_ci;  // within the pass
   const int32_t columns_32 = params.tile_w / 32;
-  const int32_t row = warp_w / columns_32 * kPositions;  // of the tile
+  const int32_t row = warp_w / columns_32 * kPositions;  // within the tile
   const int32_t column = warp_w % columns_32 * 32 + static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t place = (row * params.pitches.position + column * params.w.stride) * kBytes;  // in a channel
 
@@ -72,7 +71,7 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
     operands.tap_bytes = params.pitches.tap * kBytes;
     operands.position_bytes = params.pitches.position * kBytes;
     operands.row = h * params.h.stride - params.h.padding;
-    operands.columns_outside = w < params.w.in ? taps_outside(params.w, w) : 0;  // a column beyond is not stored
+    operands.columns_outside = w < params.w.in ? taps_outside(params.w, w) : 0;  // columns past the end are not stored
     const bool rows_inside =
         operands.row >= 0 &&
         operands.row + (kPositions - 1) * params.h.stride + (params.h.kernel - 1) * params.h.dilation < params.h.out;
@@ -80,7 +79,7 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < params.chunks; ++chunk) {
       ptx::cp_async_wait_all_but(params.stages - 1);
-      __syncthreads();  // the stage, and at first the weights, are complete for everybody
+      __syncthreads();  // the stage (and initially the weights) has arrived for all threads
       const int32_t co = chunk * params.chunk_co;
       operands.num_co = min(params.chunk_co, params.group_co - co);
       operands.source = params.stage_begin + cursor.slot * params.stage_bytes +
@@ -93,12 +92,12 @@ __global__ void __launch_bounds__(max_thin_gradient_threads(Traits::kSums), min_
       } else {
         multiply_stage<Traits, false>(params, operands, r_acc);
       }
-      __syncthreads();  // everybody has read the stage, whose slot is filled again
+      __syncthreads();  // all threads have read the stage, whose slot is refilled
       load_ahead();
       cursor.advance(params);
     }
 
-    // One rounding, then lanes store neighbours.
+    // Round once. Lanes store neighbouring columns.
     if (group >= pass.num_groups || w >= params.w.in) continue;
     auto* g_column = static_cast<Element*>(params.gx) + tile.image * params.gx_stride[0] +
                      (int64_t{pass.group + group} * params.group_ci + pass.ci + ci) * params.gx_stride[1] +

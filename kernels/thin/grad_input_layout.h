@@ -1,9 +1,9 @@
-// The gradient of the input of a thin layer: which results a CTA owns, and where its data lie in shared memory. One
-// definition for the planner (is it legal? does it fit?), launch/ and the kernel (thin/grad_input.cuh).
+// Gradient of the input of a thin layer: the results of a CTA and its shared-memory layout. The planner (is it legal?
+// does it fit?), launch/ and the kernel (thin/grad_input.cuh) share this definition.
 //
-// Positions are elements (ih, iw) of the result. Tap k of position q reads row, or column,
+// Positions are elements (ih, iw) of the result. Tap k of position q reads row (or column)
 //     q * stride - padding + k * dilation
-// of grad_output. Rows are staged as they are in memory, in the slots of tiling/slots.h.
+// of grad_output. Rows are staged unconverted in the slots of tiling/slots.h.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace convt {
 
-// The tile for the gradient of the input.
+// Tile of the gradient of the input.
 struct ThinGradInputTile {
   int32_t instance;      // index into kThinGradInputInstances
   int32_t tile_h;        // positions: elements of the result; a multiple of the instance's
   int32_t tile_w;        // a multiple of 32
-  int32_t block_ci;      // result channels of a CTA, per group, a multiple of the instance's
-  int32_t block_groups;  // groups of a CTA; more than 1 only with all channels of each
-  int32_t chunk_co;      // channels of grad_output in a stage, per group
-  int32_t stages;        // pipeline depth
+  int32_t block_ci;      // result channels per CTA and group, a multiple of the instance's
+  int32_t block_groups;  // groups per CTA; more than 1 only with all channels of each
+  int32_t chunk_co;      // channels of grad_output per stage and group
+  int32_t stages;        // pipeline stages
   int32_t tiles_per_block;
 
-  // What tells it from other tiles of the kernel, and what people are told of it.
+  // Visits the tile's parameters, for plan comparison and JSON.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("block_ci", block_ci);
@@ -38,13 +38,13 @@ struct ThinGradInputTile {
   }
 };
 
-inline constexpr int32_t kMaxThinGradientTaps = 16;  // of an axis
+inline constexpr int32_t kMaxThinGradientTaps = 16;  // per axis
 
-// Threads of a CTA: the registers of an SM divided by those of a thread, which grow with its sums.
+// Threads per CTA: limited by the registers per thread, which grow with its accumulators.
 CONVT_HOST_DEVICE constexpr int32_t max_thin_gradient_threads(int32_t sums) { return sums > 32 ? 512 : 256; }
 CONVT_HOST_DEVICE constexpr int32_t min_thin_gradient_blocks(int32_t sums) { return sums > 32 ? 1 : 3; }
 
-// Everything about a launch that follows from the problem and the plan, but pointers and strides of operands.
+// Launch parameters that follow from the problem and the plan. Excludes pointers and strides of operands.
 struct ThinGradInputLayout {
   Axis h;
   Axis w;
@@ -52,7 +52,7 @@ struct ThinGradInputLayout {
   int32_t group_ci;
   int32_t group_co;
 
-  // Tiles of tile_h x tile_w positions of one image; a pass is what else tells CTAs apart: groups and channels.
+  // Tiles: tile_h x tile_w positions of one image. A pass is the rest of a CTA's work: groups and channels.
   int32_t tile_h;
   int32_t tile_w;
   int32_t tiles_h;
@@ -63,22 +63,22 @@ struct ThinGradInputLayout {
   int32_t block_groups;
   int32_t ci_tiles;
   int32_t passes;
-  int32_t warps_w;   // warps that share (group, channels), each 32 columns x the instance's positions
-  int32_t warps_ci;  // of a group
+  int32_t warps_w;   // warps per (group, channels), each 32 columns x the instance's positions
+  int32_t warps_ci;  // per group
   int32_t threads;
   int64_t num_blocks;
 
   // Shared memory: [weights, float32, [block_groups][group_co][tap][block_ci]][stages]. A stage is
-  // [block_groups][chunk_co][slot][columns] with pitches that launch/ chooses up to these.
+  // [block_groups][chunk_co][slot][columns]. launch/ chooses its pitches, up to the limits below.
   int32_t chunk_co;
-  int32_t chunks;  // stages of a tile
+  int32_t chunks;  // stages per tile
   int32_t stages;
   int32_t slots;
   int32_t slot_q;
   int32_t slot_k;
   bool apart;
-  int32_t row_step;  // of a window: rows from one slot to the next
-  int32_t columns;   // of a row
+  int32_t row_step;  // rows between slots of a window
+  int32_t columns;   // per row
   int32_t most_pitch;
   int32_t most_channel_pitch;
   int32_t stage_begin;  // bytes
@@ -86,7 +86,7 @@ struct ThinGradInputLayout {
   int32_t shared_bytes;
 };
 
-// False where a plan is not one of the problem, or 32 bits do not hold its numbers.
+// Returns false if the plan is illegal for the problem or exceeds 32 bits.
 bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInputTile& plan,
                                  ThinGradInputLayout* layout);
 
@@ -94,7 +94,7 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
 
 namespace convt::thin {
 
-// What a kernel is launched with. Filled by thin/launch.cpp, constant for the whole grid.
+// Kernel parameters. thin/launch.cpp fills them; they are constant for the whole grid.
 struct GradInputParams : ThinGradInputLayout {
   const void* gy;      // [batch, groups * group_co, h.out, w.out], any strides
   const void* weight;  // [groups * group_ci, group_co, h.kernel, w.kernel], any strides
@@ -107,9 +107,9 @@ struct GradInputParams : ThinGradInputLayout {
   SmallDivmod by_kernel_h;
   SmallDivmod by_tiles_w;
   SmallDivmod by_tiles_h;
-  int32_t load_lanes_log2;  // threads that copy one row together
-  int32_t vector;           // columns that a thread reads at once: 1, 2 or 4
-  bool copy_vectors;        // columns are neighbours in memory
+  int32_t load_lanes_log2;  // log2 of the threads that copy one row
+  int32_t vector;           // columns per load of a thread: 1, 2 or 4
+  bool copy_vectors;        // columns are contiguous in memory
 };
 
 }  // namespace convt::thin

@@ -1,5 +1,5 @@
-// Global memory -> shared memory: stages of grad_output as it is in memory, the weights converted to float32.
-// What lies outside grad_output is not loaded: the mainloop never multiplies it.
+// Copies global memory to shared memory: stages of grad_output unconverted, the weights converted to float32. Elements
+// outside grad_output are not loaded, because the mainloop never multiplies them.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -15,11 +15,11 @@ using tiling::grad_input_tile;
 using tiling::GradInputTile;
 using tiling::taps_outside;
 
-// What all tiles of a CTA share.
+// Work that all tiles of a CTA share.
 struct GradInputPass {
   int32_t group;  // first of num_groups
   int32_t num_groups;
-  int32_t ci;     // first channel of the result within each group
+  int32_t ci;     // first result channel within each group
   int32_t num_ci;
   int32_t first_tile;
   int32_t end_tile;
@@ -46,7 +46,7 @@ __device__ __forceinline__ int32_t first_column(const GradInputParams& params, c
   return tile.w * params.w.stride - params.w.padding;
 }
 
-// Where the first column of channel co, slot 0 lies, as if it existed.
+// Address of the first column of channel co, slot 0. It may be outside grad_output.
 template <typename Element>
 __device__ __forceinline__ const Element* stage_source(const GradInputParams& params, const GradInputPass& pass,
                                                        const GradInputTile& tile, int32_t co) {
@@ -56,7 +56,7 @@ __device__ __forceinline__ const Element* stage_source(const GradInputParams& pa
          int64_t{first_column(params, tile)} * params.gy_stride[3];
 }
 
-// Elements before the first one in a stage: memory's place within a vector.
+// Offset of a stage's first element: its offset within a vector in global memory.
 template <typename Element>
 __device__ __forceinline__ int32_t stage_shift(const Element* g_source) {
   constexpr uint32_t kElems = 16 / sizeof(Element);
@@ -64,7 +64,7 @@ __device__ __forceinline__ int32_t stage_shift(const Element* g_source) {
                               (kElems - 1));
 }
 
-// Starts the copies of channels co .. + chunk_co of every group of the pass.
+// Starts the copies of channels co .. co + chunk_co - 1 of every group of the pass.
 template <typename Element>
 __device__ __forceinline__ void load_stage(const GradInputParams& params, const GradInputPass& pass,
                                            const GradInputTile& tile, int32_t co, unsigned char* s_stage) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ void load_stage(const GradInputParams& params, const 
        unit += units) {
     int32_t slot, k = 0;
     const int32_t channel = params.by_slots(unit, &slot);
-    int32_t row, place;  // of the slot, from the tile's first
+    int32_t row, place;  // of the slot, relative to the tile's first
     if (params.apart) {
       const int32_t q = params.by_kernel_h(slot, &k);
       row = q * params.h.stride + k * params.h.dilation;
@@ -97,7 +97,8 @@ __device__ __forceinline__ void load_stage(const GradInputParams& params, const 
     const Element* g_row = g_source + channel * params.gy_stride[1] + row * params.gy_stride[2];
     Element* s_row = s_source + channel * params.pitches.channel + place;
     if (params.copy_vectors) {
-      // Whole vectors, from the one that holds the first column; of the last no byte beyond the row is read.
+      // Copies whole vectors, starting with the one that contains the first column. The last copy reads no byte past
+      // the row.
       const int32_t head = stage_shift(g_row + begin);
       const Element* g_vector = g_row + begin - head + lane * kElems;
       uint32_t s_vector = ptx::shared_address(s_row + begin - head + lane * kElems);
@@ -122,7 +123,7 @@ __device__ __forceinline__ void load_stage(const GradInputParams& params, const 
   }
 }
 
-// All weights of the pass: [group][co][tap][block_ci], 0 beyond its channels.
+// Loads all weights of the pass: [group][co][tap][block_ci], 0 past its channels.
 template <typename Element>
 __device__ __forceinline__ void load_weight(const GradInputParams& params, const GradInputPass& pass, float* s_weight) {
   const int32_t taps = params.h.kernel * params.w.kernel, of_channel = params.group_co * taps;

@@ -1,5 +1,5 @@
-// A stage and the weights in shared memory -> a thread's sums in registers. The order of each sum is co, then kh, then
-// kw, ascending. What lies outside grad_output is not multiplied.
+// Multiplies a stage with the weights, both in shared memory, and accumulates in registers. The order of each sum is
+// co, kh, kw, ascending. Elements outside grad_output are not multiplied.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -10,33 +10,33 @@ namespace convt::thin {
 template <DataType kDataType, int kChannelsValue, int kPositionsValue>
 struct GradInputTraits {
   using Element = typename element::ElementOf<kDataType>::type;
-  static constexpr int kChannels = kChannelsValue;    // of the result, of a thread
-  static constexpr int kPositions = kPositionsValue;  // of a thread: neighbours of a column
+  static constexpr int kChannels = kChannelsValue;    // result channels per thread
+  static constexpr int kPositions = kPositionsValue;  // positions per thread: neighbouring rows of one column
   static constexpr int kSums = kChannels * kPositions;
 };
 
-// kCount neighbouring columns, aligned as one load takes them.
+// kCount contiguous columns, aligned for one load.
 template <typename Element, int kCount>
 struct alignas(sizeof(Element) * kCount) Columns {
   Element column[kCount];
 };
 
-// Where a thread's operands of a stage lie, and which of its taps are outside grad_output.
+// Addresses of a thread's operands in a stage, and its taps outside grad_output.
 struct StageOperands {
   const unsigned char* s_bytes;
-  int32_t source;  // bytes of shared memory before tap (0, 0) of its first position, in the stage's first channel
-  int32_t channel_bytes;  // from a channel to the next
-  int32_t tap_bytes;  // from a row of taps to the next
-  int32_t position_bytes;  // from a row of positions to the next
+  int32_t source;  // byte offset of tap (0, 0) of the thread's first position, in the stage's first channel
+  int32_t channel_bytes;  // stride between channels
+  int32_t tap_bytes;  // stride between tap rows
+  int32_t position_bytes;  // stride between position rows
   const float* s_weight;  // [channels of the stage][taps][block_ci]
   int32_t num_co;
   uint32_t columns_outside;  // bit kw: tap column kw
-  int32_t row;  // of grad_output, of the first position's tap row 0
+  int32_t row;  // row of grad_output that tap row 0 of the first position reads
 };
 
-// kCount taps of a row from k_w on, kStep columns apart, whose columns come kVector at a time. row: bytes of shared
-// memory before the first tap's column of the thread's first position. s_weight: of the first tap. rows_outside: bit j:
-// the tap row of position j.
+// Multiplies kCount taps of a row from k_w on, with a column stride of kStep and kVector columns per load. row: byte
+// offset of the first tap's column for the thread's first position. s_weight: weight of the first tap. rows_outside:
+// bit j is set if position j's tap row is outside.
 template <typename Traits, bool kInside, int kCount, int kVector, int kStep>
 __device__ __forceinline__ void multiply_taps(float (&r_acc)[Traits::kChannels][Traits::kPositions],
                                               const StageOperands& operands, int32_t row, const float* s_weight,
@@ -77,7 +77,7 @@ __device__ __forceinline__ void multiply_taps(float (&r_acc)[Traits::kChannels][
   }
 }
 
-// All products of a stage. kVector: columns that are read at once; kStep: the dilation along W, or 0 for any.
+// Computes all products of a stage. kVector: columns per load; kStep: dilation along W, or 0 for any.
 template <typename Traits, bool kInside, int kVector, int kStep>
 __device__ __forceinline__ void multiply_stage(const GradInputParams& params, const StageOperands& operands,
                                                float (&r_acc)[Traits::kChannels][Traits::kPositions]) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void multiply_stage(const GradInputParams& params, co
       constexpr std::integral_constant<int, kVector> kVectorColumns{};
       constexpr std::integral_constant<int, kStep> kStepColumns{};
       if constexpr (kVector > 1) {
-        // Singles up to a vector's boundary, which is the same for all positions.
+        // Single columns up to a vector boundary, which is the same for all positions.
 #pragma unroll 1
         while (k_w < kernel && (row & (kVector * kBytes - 1)) != 0) multiply(kOne, kOne, kOne);
 #pragma unroll 1

@@ -1,4 +1,4 @@
-// Candidates of the thin engine for the gradient of the input, and their estimated times.
+// Candidates of the thin engine for the gradient of the input, with estimated times.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace convt {
 namespace {
 
-// CTAs of one SM.
+// CTAs per SM.
 int64_t resident_blocks(const DeviceInfo& device, const ThinGradInputInstance& instance,
                         const ThinGradInputLayout& layout) {
   const int32_t sums = instance.channels * instance.positions;
@@ -19,12 +19,12 @@ int64_t resident_blocks(const DeviceInfo& device, const ThinGradInputInstance& i
                            threads_of_registers / layout.threads);
 }
 
-// Wavefronts of shared memory that read a warp's 32 columns of grad_output for one tap.
+// Shared-memory wavefronts that read a warp's 32 columns of grad_output for one tap.
 double read_wavefronts(const Axis& w, DataType dtype) {
   const int32_t stride = w.stride;
   if (element_bytes(dtype) == 2) return std::min(32.0, std::max(1.0, stride / 2.0));
   if (w.dilation == 1 && stride % 4 == 0) return std::min(8.0, stride / 4.0);
-  if (w.dilation == 1 && stride % 2 == 0) return 1 + 1.0 / std::min(w.kernel, 4);  // ends of a row one by one
+  if (w.dilation == 1 && stride % 2 == 0) return 1 + 1.0 / std::min(w.kernel, 4);  // single columns at row ends
   return greatest_common_divisor(stride, 32);
 }
 
@@ -34,12 +34,12 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double taps = static_cast<double>(problem.h.kernel) * problem.w.kernel;
   const bool half = element_bytes(problem.dtype) == 2;
   const bool channels_last = is_channels_last(problem.x_stride);
-  // Warp instructions and wavefronts of one tap of one channel.
+  // Warp instructions and wavefronts per tap and channel.
   const double border = std::min(1.0, 1.5 / layout.tiles_h + 1.5 / layout.tiles_w);
   const double slots =
       channels * positions * (1 + 0.1 * border) + positions * (1.25 + border + (half ? 1.2 : 0)) + channels / 4 + 5;
   const double wavefronts = positions * read_wavefronts(problem.w, problem.dtype) + std::max(1.0, channels / 4);
-  // Rows are copied by vectors, or element by element where the channels are neighbours.
+  // Rows are copied by vectors, or element by element if the channels are contiguous.
   const double elems = static_cast<double>(layout.slots) * layout.columns * layout.block_groups * layout.chunk_co;
   const double copy_slots =
       elems / vector_elements(problem.dtype) / 32 * 12 + (channels_last ? elems / 32 * (half ? 20 : 14) : 0);
@@ -55,9 +55,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double weights =
       1500 + static_cast<double>(layout.block_groups) * layout.group_co * taps * layout.block_ci / layout.threads * 60;
   const double waves = std::ceil(static_cast<double>(plan->num_blocks) / device.num_sms / resident);
-  // Fitted to measurements: half precision's conversions and branches cost most where a thread has many sums.
+  // Fitted to measurements: half precision's conversions and branches cost most in threads with many accumulators.
   const double fitted = !half ? 1.2 : channels * positions > 32 ? 1.75 : 1.3;
-  // A warp waits for its own instructions, however few others there are: seen in small layers.
+  // A warp waits for its own instructions even if few other warps are resident. This dominates in small layers.
   const double wait = 4.5 * tile_slots / warps;
   plan->compute_us = fitted * waves * (layout.tiles_per_block * std::max(resident * cycles, wait) + weights) /
                      (device.clock_ghz * 1e3);
@@ -65,16 +65,16 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const double bytes = static_cast<double>(element_bytes(problem.dtype)), us_per_byte = 1e-3 / device.copy_gb_per_s;
   const double result_bytes = bytes * input_elements(problem);
   const double source_bytes = bytes * layout.num_tiles * layout.slots * (layout.columns + 8.0) * problem.c_out;
-  const double again = 0.6 * source_bytes * (layout.ci_tiles - 1);  // from L2
-  // Measured: in channels_last every element of several channels brings its whole sector.
+  const double again = 0.6 * source_bytes * (layout.ci_tiles - 1);  // read from L2
+  // Measured in channels_last: with several channels, every element loads its whole sector.
   const bool alone = channels_last && problem.c_in == problem.groups && problem.c_out == problem.groups;
   const double layout_cost = !channels_last || alone || half ? 1 : 1.3;
   const double spread = channels_last && !alone ? std::min(32 / bytes, static_cast<double>(problem.c_out)) : 1;
   plan->memory_us = us_per_byte * ((channels_last ? 3 : 1) * result_bytes + spread * source_bytes + again) /
                     std::min(1.0, 0.35 + 0.22 * resident * (layout.stages - 1));
-  double smaller = 0.2;  // how much of the shorter of both times is not hidden
+  double smaller = 0.2;  // fraction of the shorter time that is not hidden
   if (alone) {
-    // A channel alone is loaded and stored element by element, which products do not hide.
+    // A single channel is loaded and stored element by element. Products do not hide these copies.
     plan->compute_us *= 0.33;
     plan->memory_us *= half ? 8.9 : 4.9;
     smaller = 1;
@@ -93,7 +93,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   if (!make_thin_grad_input_layout(problem, tile_of<ThinGradInputTile>(plan), &layout)) return;
   const int64_t resident = resident_blocks(device, instance, layout);
   if (layout.shared_bytes > device.shared_per_block || resident < 1) return;
-  // One wave: every CTA walks about as many tiles.
+  // One wave: all CTAs process about the same number of tiles.
   const int64_t blocks = std::max<int64_t>(device.num_sms * resident / layout.passes, 1);
   tile_of<ThinGradInputTile>(plan).tiles_per_block = static_cast<int32_t>(ceil_div(int64_t{layout.num_tiles}, blocks));
   if (!make_thin_grad_input_layout(problem, tile_of<ThinGradInputTile>(plan), &layout)) return;
@@ -129,11 +129,11 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
   layout->stages = plan.stages;
   if (plan.block_ci % instance.channels != 0) return false;
   if (plan.tile_h % instance.positions != 0 || plan.tile_w % 32 != 0) return false;
-  // Groups of a CTA are neighbours in memory as their channels are: a stage has all channels of each.
+  // The groups of a CTA are contiguous in memory only if a stage contains all channels of each.
   if (plan.block_groups > 1 && (layout->ci_tiles > 1 || layout->chunks > 1)) return false;
   const int64_t tiles = problem.batch * layout->tiles_h * layout->tiles_w;
   layout->passes = layout->ci_tiles * ceil_div(layout->groups, plan.block_groups);
-  constexpr int64_t kMost = int64_t{1} << 31;  // what the kernel's divisions are exact for
+  constexpr int64_t kMost = int64_t{1} << 31;  // bound for exact divisions in the kernel
   if (tiles >= kMost) return false;
   const int64_t blocks = ceil_div(tiles, int64_t{plan.tiles_per_block}) * layout->passes;
   if (tiles * std::max(layout->tiles_h, layout->tiles_w) >= kMost || blocks >= kMost) return false;
@@ -146,7 +146,7 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
 
   const int64_t columns = int64_t{plan.tile_w - 1} * w.stride + int64_t{w.kernel - 1} * w.dilation + 1;
   if (!lay_out_slots(plan.tile_h, h.kernel, columns, layout)) return false;
-  // A row may begin and end within a vector, and each pitch may need up to a vector to be congruent.
+  // A row may start and end within a vector. Each pitch may need up to a vector of padding for congruence.
   const int32_t elems = vector_elements(problem.dtype);
   layout->most_pitch = layout->columns + 3 * (elems - 1);
   const int64_t channel_pitch = int64_t{layout->slots} * layout->most_pitch +
@@ -168,7 +168,7 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
 void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradInput) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
+  constexpr int64_t kMostChannels = 128;  // per group; larger layers are not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
   const int32_t co = static_cast<int32_t>(group_co);
   std::vector<int32_t> chunks;

@@ -1,9 +1,9 @@
-// The gradient of the weight of layers bound by memory (kernels/ORDER.md gives the order of each sum).
+// Gradient of the weight of memory-bound layers (kernels/ORDER.md defines the order of each sum).
 //     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, ih, iw) of
 //                            x[n, ci, ih, iw] * gy[n, co, ih * stride - padding + kh * dilation, ...]
-// Lanes of a warp take neighbouring pixels, and each keeps the warp's thread_ci x thread_co x thread_kw sums: so both
-// operands are read from shared memory as they lie in global memory. thin/grad_weight_layout.h says what a CTA owns.
-// Launched by thin/launch.cpp. Must not know: torch, how the plan was chosen, how slabs are added.
+// Lanes of a warp process neighbouring pixels. Each lane holds accumulators for all thread_ci x thread_co x thread_kw
+// weights of the warp, so shared memory keeps both operands in the layout of global memory. thin/grad_weight_layout.h
+// defines the work of a CTA. Launched by thin/launch.cpp.
 #pragma once
 
 #include "ptx/warp_reduce.cuh"
@@ -18,7 +18,7 @@ using tiling::StagePlace;
 using tiling::WeightPass;
 using tiling::WeightStage;
 
-// A warp's sums: first channels and taps, of the pass. In shared memory too.
+// First channels and taps of a warp's weights, within the pass. A copy is in shared memory.
 struct WeightWarp {
   int32_t ci;
   int32_t co;
@@ -56,8 +56,8 @@ struct GradWeightTraits {
 template <typename Traits>
 using WeightAccumulators = float[Traits::kKw][Traits::kCo][Traits::kCi];
 
-// An element as it lies in shared memory, and its value. It is not converted before it is needed, when its load has
-// returned long ago.
+// Loads an element unconverted; value_of() converts it. Conversion is deferred until use, when the load has long
+// completed.
 template <typename Element>
 __device__ __forceinline__ uint32_t load_raw(uint32_t s_element) {
   return sizeof(Element) == 4 ? ptx::load_shared(s_element) : ptx::load_shared_16(s_element);
@@ -71,7 +71,7 @@ __device__ __forceinline__ float value_of(uint32_t raw) {
   }
 }
 
-// A thread's operands of one pixel, and where the next ones are: of tap 0 of each channel.
+// A thread's operands of one pixel, and the addresses of the next pixel's operands (tap 0 of each channel).
 template <typename Traits>
 struct PixelOperands {
   using Element = typename Traits::Element;
@@ -93,8 +93,8 @@ struct PixelOperands {
   }
 };
 
-// One pixel of each lane. Each operand of the next one is loaded as soon as this one's is no longer needed.
-// columns_exist: bit t: tap t's column, and the pixel, exist.
+// Multiplies one pixel per lane. Each operand of the next pixel is loaded as soon as the current one is no longer
+// needed. columns_exist: bit t is set if the pixel and tap t's column exist.
 template <typename Traits, bool kInside>
 __device__ __forceinline__ void multiply_pixels(WeightAccumulators<Traits>& r_acc, PixelOperands<Traits>& operands,
                                                 int32_t tap_bytes, uint32_t columns_exist) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void multiply_pixels(WeightAccumulators<Traits>& r_ac
       for (int ci = 0; ci < Traits::kCi; ++ci) {
 #pragma unroll
         for (int i = 0; i < Traits::kCo; ++i) {
-          const int co = ci % 2 == 0 ? i : Traits::kCo - 1 - i;  // neighbours share an operand
+          const int co = ci % 2 == 0 ? i : Traits::kCo - 1 - i;  // consecutive products share an operand
           r_acc[t][co][ci] = element::fused_multiply_add(r_x[ci], r_gy[co], r_acc[t][co][ci]);
         }
         if (kInside && t == Traits::kKw - 1) operands.load_x(ci);
@@ -126,20 +126,20 @@ __device__ __forceinline__ void multiply_pixels(WeightAccumulators<Traits>& r_ac
   }
 }
 
-// What a thread multiplies of a stage. Coordinates are of grad_output.
+// A thread's part of a stage. Coordinates refer to grad_output.
 struct StageRows {
-  uint32_t s_x;        // address of its first pixel, of its first channel
-  uint32_t s_gy;       // and of what its first tap reads there
+  uint32_t s_x;        // address of the thread's first pixel, first channel
+  uint32_t s_gy;       // address that its first tap reads for this pixel
   int32_t units;
-  int32_t num_steps;   // of 32 columns, of a unit
-  int32_t row;         // that its tap row reads for the first unit
-  int32_t end_row;     // rows from here on do not exist, or their pixels do not
-  int32_t column;      // that its first tap reads for the first step
-  int32_t end_column;  // its first tap's for pixels that do not exist
-  int32_t taps;        // that exist
+  int32_t num_steps;   // steps of 32 columns per unit
+  int32_t row;         // row that its tap row reads for the first unit
+  int32_t end_row;     // rows from here on, or their pixels, do not exist
+  int32_t column;      // column that its first tap reads in the first step
+  int32_t end_column;  // column that its first tap would read for the first pixel past the end
+  int32_t taps;        // number of existing taps
 };
 
-// kTapStep: the dilation along W, or 0 for any.
+// kTapStep: dilation along W, or 0 for any.
 template <typename Traits, int kTapStep>
 __device__ __forceinline__ void multiply_stage(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                                StageRows rows) {
@@ -148,16 +148,16 @@ __device__ __forceinline__ void multiply_stage(WeightAccumulators<Traits>& r_acc
   const Axis& w = params.w;
   const int32_t tap_bytes = (kTapStep > 0 ? kTapStep : w.dilation) * kBytes;
   const int32_t columns_step = 32 * w.stride;
-  // Steps whose pixels and taps all exist, for every lane: where the whole warp's columns of a step lie inside.
+  // Interior steps: all pixels and taps of all lanes exist.
   const bool narrow = params.unit_rows > 1;
   const int32_t lane_columns = static_cast<int32_t>(threadIdx.x) % 32 * w.stride;
-  const int32_t first = rows.column - lane_columns;  // of lane 0
+  const int32_t first = rows.column - lane_columns;  // column of lane 0
   const int32_t room = min(w.out - 1 - (Traits::kKw - 1) * w.dilation, rows.end_column - 1) - 31 * w.stride - first;
   int32_t rest;
   const int32_t first_inside = params.by_columns_step(max(0, columns_step - 1 - first), &rest);
   const int32_t end_inside =
       narrow || rows.taps < Traits::kKw || room < 0 ? 0 : params.by_columns_step(room, &rest) + 1;
-  // From the last step of a unit to the first one of the next.
+  // Byte offsets from the last step of a unit to the first step of the next.
   const int32_t x_unit = (params.unit_rows * params.pitches.x_row - 32 * (rows.num_steps - 1)) * kBytes;
   const int32_t gy_unit =
       (params.unit_rows * params.pitches.gy_position - (rows.num_steps - 1) * columns_step) * kBytes;
@@ -194,7 +194,7 @@ __device__ __forceinline__ void multiply_stage(WeightAccumulators<Traits>& r_acc
     } else {
       step = 0;
       rows.row += params.unit_rows * params.h.stride;
-      if (--units > 0) operands.move(x_unit, gy_unit);  // after the last unit its last pixel is loaded once more
+      if (--units > 0) operands.move(x_unit, gy_unit);  // after the last unit, the last pixel is reloaded
     }
     if (inside) {
       multiply_pixels<Traits, true>(r_acc, operands, tap_bytes, columns_exist);
@@ -204,13 +204,13 @@ __device__ __forceinline__ void multiply_stage(WeightAccumulators<Traits>& r_acc
   }
 }
 
-// The copies of the stage that the mainloop needs next are complete; those of `ahead` later ones are not.
+// Waits for the stage that the mainloop needs next, but not for the `ahead` later stages.
 __device__ __forceinline__ void wait_for_copies(int32_t ahead) {
   if (ahead == 1) return ptx::cp_async_wait<1>();
   ptx::cp_async_wait<2>();
 }
 
-// Lanes are added in halves; lane 0 stores.
+// Reduces lanes in halves; lane 0 stores.
 template <typename Traits>
 __device__ __forceinline__ void store_accumulators(const WeightAccumulators<Traits>& r_acc,
                                                    const GradWeightParams& params, const WeightPass& pass,
@@ -235,7 +235,7 @@ __device__ __forceinline__ void store_accumulators(const WeightAccumulators<Trai
   }
 }
 
-// What a thread multiplies of the stage in a slot.
+// The thread's part of the stage in a slot.
 template <typename Element>
 __device__ __forceinline__ StageRows stage_rows(const GradWeightParams& params, const WeightPass& pass,
                                                 const WeightWarp& warp, const StagePlace& place) {
@@ -254,7 +254,7 @@ __device__ __forceinline__ StageRows stage_rows(const GradWeightParams& params, 
   rows.num_steps = place.num_steps;
   rows.row = place.row + lane_row * h.stride + warp.kh * h.dilation;
   rows.column = place.column + lane_column * w.stride + warp.kw * w.dilation;
-  // What tap (kh, kw) would read for a pixel beyond the last.
+  // Coordinates that tap (kh, kw) would read for the first pixel past the end.
   rows.end_row = min(h.out, h.in * h.stride - h.padding + (pass.kh + warp.kh) * h.dilation);
   rows.end_column = w.in * w.stride - w.padding + (pass.kw + warp.kw) * w.dilation;
   rows.taps = w.kernel - pass.kw - warp.kw;
@@ -272,9 +272,9 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
   const int32_t num_warps = static_cast<int32_t>(blockDim.x) / 32;
   const uint32_t s_warp = s_head + kThinWeightWarpsBegin + warp * kThinWeightWarpBytes;
 
-  // The CTA's pass and chunk, the warp's sums, and the pixels that the CTA adds up.
-  bool idle;  // no sums: this warp only loads
-  int32_t unit, end_unit;  // from the stage on that is copied next
+  // The CTA's pass and chunk, the warp's weights, and the CTA's range of pixels.
+  bool idle;  // no weights: this warp only loads
+  int32_t unit, end_unit;  // range of units not yet copied
   {
     const WeightPass pass(params, Traits::kKw);
     const WeightWarp sums(params, warp, Traits::kCi, Traits::kCo, Traits::kKw);
@@ -298,17 +298,17 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
 #else
   constexpr bool bulk = false;
 #endif
-  __syncthreads();  // all that is there for everybody
+  __syncthreads();  // the barriers and tables above are visible to all threads
 
   WeightAccumulators<Traits> r_acc = {};
 
-  // While a stage is multiplied, the one that comes `ahead` stages later is copied, into the slot of a stage that
-  // everybody has read: where there are three slots or more that stage is two back, so that nobody waits for the
-  // others. Bulk copies of a stage are made by a few warps, and by others for the next one.
+  // While a stage is multiplied, the stage `ahead` positions later is copied into a slot that all threads have read.
+  // With three or more slots, that slot was last used two stages ago, so no warp waits for the others. Bulk copies of a
+  // stage are issued by a few warps, those of the next stage by others.
   const int32_t ahead = params.stages / 2;
-  int32_t left = 0;  // stages that are copied, and not yet multiplied
-  int32_t slot = -ahead;  // of the stage that is multiplied, negative before the first one
-  int32_t turn = warp / params.loaders;  // stages until it is this warp's turn to copy
+  int32_t left = 0;  // stages copied or in flight, not yet multiplied
+  int32_t slot = -ahead;  // slot of the current stage, negative before the first
+  int32_t turn = warp / params.loaders;  // stages until this warp copies
   uint32_t parity = 0;
 #pragma unroll 1
   while (true) {
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
       ++left;
       if (!bulk || turn == 0) {
 #ifdef CONVT_HAS_BULK_ROWS
-        // Everybody has read what the slot held.
+        // All warps have read the slot's previous stage.
         if (bulk) ptx::mbarrier_wait(s_empty + 8 * slot_ahead, parity ^ (wraps ? 0 : 1));
 #endif
         load_weight_stage<Element>(params, stage, s_bytes, slot_ahead, bulk, bulk ? warp % params.loaders : warp);
@@ -339,7 +339,7 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
 #endif
     if (!bulk) {
       wait_for_copies(ahead);
-      __syncthreads();  // the stage is complete for everybody, and everybody has read the one before
+      __syncthreads();  // the stage has arrived for all threads, and all threads have read the previous one
     }
     if (!idle) {
       const StageRows rows =
@@ -358,7 +358,7 @@ __global__ void __launch_bounds__(kMaxThinWeightThreads, 1)
       if (lane == 0) ptx::mbarrier_arrive(s_empty + 8 * slot);  // this warp has read the stage
     }
 #endif
-    if (!bulk && params.stages == 2) __syncthreads();  // everybody has read the stage, whose slot is filled next
+    if (!bulk && params.stages == 2) __syncthreads();  // all threads have read the stage, whose slot is filled next
     if (++slot == params.stages) slot = 0, parity ^= 1;
   }
   if (!idle) store_accumulators<Traits>(r_acc, params, WeightPass(s_head), WeightWarp(s_warp));

@@ -1,5 +1,5 @@
-// Candidates of the thin engine for the gradient of the weight, and their estimated times. What decides bits (strips
-// and chunks) is chosen for one reference GPU whatever the GPU is.
+// Candidates of the thin engine for the gradient of the weight, with estimated times. Strips and chunks decide the bits
+// of the result. They are therefore chosen for one reference GPU.
 #include <algorithm>
 #include <cmath>
 
@@ -11,19 +11,19 @@
 namespace convt {
 namespace {
 
-// CTAs of one SM: a thread may have the registers of an SM divided by kMaxThinWeightThreads.
+// CTAs per SM. A thread may use the registers of an SM divided by kMaxThinWeightThreads.
 int64_t resident_blocks(const DeviceInfo& device, const StripLayout& layout) {
   return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock),
                            kMaxThinWeightThreads / layout.threads);
 }
 
-// Wavefronts of shared memory that read a warp's columns of grad_output for one tap.
+// Shared-memory wavefronts that read a warp's columns of grad_output for one tap.
 double read_wavefronts(const Axis& w, DataType dtype) {
   if (element_bytes(dtype) == 2) return std::clamp(w.stride / 2.0, 1.0, 16.0);
   return greatest_common_divisor(w.stride, 32);
 }
 
-// On the reference GPU.
+// Estimates times on the reference GPU.
 void estimate(const ConvTProblem& problem, const ThinGradWeightInstance& instance, const StripLayout& layout,
               Plan* plan) {
   const DeviceInfo device = h200();
@@ -33,13 +33,13 @@ void estimate(const ConvTProblem& problem, const ThinGradWeightInstance& instanc
   const double resident = static_cast<double>(
       std::min<int64_t>(resident_blocks(device, layout), ceil_div(layout.num_blocks, int64_t{device.num_sms})));
   const double reads_x = instance.thread_ci, reads_gy = instance.thread_co * instance.thread_kw;
-  // Warp instructions and wavefronts of 32 pixels.
+  // Warp instructions and wavefronts per 32 pixels.
   const double steps_of_row = layout.strip < 32 ? 1 : std::ceil(std::min(layout.strip, layout.w.in) / 32.0);
   const double border = std::min(1.0, 1.5 / steps_of_row / layout.strips);
   const double slots = reads_x * reads_gy + (half ? 2.2 : 1) * (reads_x + reads_gy) + instance.thread_ci +
                        instance.thread_co + 12 + border * (3 * instance.thread_kw + 10);
   const double wavefronts = reads_x + reads_gy * read_wavefronts(problem.w, problem.dtype);
-  // A stage: products, copies of rows, barriers.
+  // Per stage: products, copies of rows, barriers.
   const double rows = layout.tile_units * layout.unit_rows;
   const double copies =
       layout.block_ci * rows + layout.block_co * std::min<double>(layout.slots, rows * layout.block_kh);
@@ -68,7 +68,7 @@ void estimate(const ConvTProblem& problem, const ThinGradWeightInstance& instanc
                       (is_exact(problem) ? 8 : 14);
 }
 
-// Completes a plan whose tile is chosen; false where it is not legal.
+// Completes a plan whose tile is chosen. Returns false if it is illegal.
 bool complete(const ConvTProblem& problem, Plan* plan) {
   ThinGradWeightTile& tile = tile_of<ThinGradWeightTile>(*plan);
   StripLayout layout;
@@ -81,16 +81,16 @@ bool complete(const ConvTProblem& problem, Plan* plan) {
   return true;
 }
 
-// Whether so many warps share `total` evenly: false where fewer warps would each have no more.
+// Whether `warps` warps share `total` evenly. False if fewer warps would have the same maximum share.
 bool shares_evenly(int32_t total, int32_t warps) { return ceil_div(total, ceil_div(total, warps)) == warps; }
 
-// Which order of sums a search is free to choose.
+// Constraints of a search on the order of sums.
 struct Order {
   int32_t strip;
   int32_t units_per_chunk;  // 0: any
 };
 
-// Stages as large as some number of CTAs of an SM allows, then as many as fit.
+// Tries stages as large as 1 to 4 resident CTAs per SM allow, with every pipeline depth.
 void consider_stages(const ConvTProblem& problem, int32_t most_shared, const Order& order, Plan trial, Plan* best) {
   ThinGradWeightTile& tile = tile_of<ThinGradWeightTile>(trial);
   for (int32_t resident = 1; resident <= 4; ++resident) {
@@ -120,7 +120,7 @@ void consider_stages(const ConvTProblem& problem, int32_t most_shared, const Ord
   }
 }
 
-// The best tile of an instance within `most_shared` bytes.
+// Best tile of an instance within `most_shared` bytes.
 Plan best_plan(const ConvTProblem& problem, int32_t index, int32_t most_shared, const Order& order) {
   const ThinGradWeightInstance& instance = kThinGradWeightInstances[index];
   const int32_t blocks_ci = static_cast<int32_t>(ceil_div(problem.c_in / problem.groups, int64_t{instance.thread_ci}));
@@ -151,7 +151,7 @@ Plan best_plan(const ConvTProblem& problem, int32_t index, int32_t most_shared, 
   return best;
 }
 
-// Sums that the warps of an instance keep, those that do not exist too.
+// Accumulators of an instance's warps, including padding.
 int64_t padded_sums(const ConvTProblem& problem, const ThinGradWeightInstance& instance) {
   auto padded = [](int64_t size, int32_t block) { return ceil_div(size, int64_t{block}) * block; };
   return padded(problem.c_in / problem.groups, instance.thread_ci) *
@@ -176,7 +176,7 @@ bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWei
   const int64_t warps = int64_t{layout->warps_ci} * layout->warps_co * plan.block_runs * plan.block_kh;
   if (warps > kMaxThinWeightThreads / 32) return false;
   layout->threads = static_cast<int32_t>(32 * warps);
-  // A row may begin and end within a vector, and each pitch may need up to a vector to be congruent.
+  // A row may start and end within a vector. Each pitch may need up to a vector of padding for congruence.
   const int64_t ends = vector_elements(problem.dtype) - 1, rows = int64_t{layout->tile_units} * layout->unit_rows;
   const int64_t gy_rows = layout->slots * (layout->columns + 3 * ends) + (layout->apart ? rows * ends : 0);
   const int64_t x_channel = rows * (layout->strip + 3 * ends) + 3 * ends;
@@ -185,10 +185,10 @@ bool make_thin_grad_weight_layout(const ConvTProblem& problem, const ThinGradWei
 
 void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight) return;
-  // Halves that are no neighbours in memory pass through registers one by one, which is slow.
+  // Half-precision elements that are not contiguous in memory pass through registers one by one, which is slow.
   if (element_bytes(problem.dtype) == 2 && (problem.x_stride[3] != 1 || problem.y_stride[3] != 1)) return;
-  // Not thin: more pairs of channels than were measured, and, where every tap reads every row and column, as many as
-  // let the simt engine's outer products win.
+  // Not thin: more channel pairs than were measured. With stride 1, layers of many channels run faster with the simt
+  // engine's outer products.
   constexpr int64_t kMostPairs = 2048, kManyChannels = 32;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   if (group_ci * group_co > kMostPairs) return;
@@ -212,7 +212,8 @@ void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
       if (trial.kernel != nullptr && (best.kernel == nullptr || trial.estimate_us < best.estimate_us)) best = trial;
     }
     if (best.kernel == nullptr) continue;
-    // Every GPU has the same candidates, in the same order of sums: those whose tiles may be small enough for all GPUs.
+    // The candidates and their order of sums are the same on every GPU: only instances whose tiles also fit the
+    // smallest shared memory qualify.
     const Order order{tile_of<ThinGradWeightTile>(best).strip, tile_of<ThinGradWeightTile>(best).units_per_chunk};
     const double estimate_us = best.estimate_us;
     const Plan least = best_plan(problem, index, kGradWeightShared, order);
@@ -221,7 +222,7 @@ void add_thin_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
       best = device.shared_per_block <= kGradWeightShared ? least
                                                           : best_plan(problem, index, device.shared_per_block, order);
     }
-    // Measured in float32: 1.3 to 2.1 times as long as estimated where the input's columns are copied one by one.
+    // Measured in float32: 1.3 to 2.1 times as long as estimated if the input's columns are copied one by one.
     const double scattered = problem.dtype == DataType::kFloat32 && problem.x_stride[3] != 1 ? 1.4 : 1;
     best.estimate_us = estimate_us;
     estimate_in_proportion(proportion(device, false, scattered), &best);

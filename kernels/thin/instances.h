@@ -1,4 +1,4 @@
-// The compiled kernels of thin layers by tiles: the one list that launches, planning and tests read.
+// Compiled kernels of the thin engine. Launches, planning and tests read these lists.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace convt {
 
-// A thread adds up `outputs` virtual outputs (a channel in one phase each) at `positions` positions, in the order of
-// class ieee.
+// A thread accumulates `outputs` virtual outputs (a channel in one phase each) at `positions` positions, in the order
+// of class ieee.
 struct ThinInstance {
   const char* name;
   DataType dtype;
@@ -36,7 +36,7 @@ inline constexpr ThinInstance kThinInstances[] = {
 };
 inline constexpr int32_t kNumThinInstances = count_of(kThinInstances);
 
-// A kernel of the gradient of the input. A thread adds up `channels` channels of the result at `positions` positions.
+// Kernel of the gradient of the input. A thread accumulates `channels` result channels at `positions` positions.
 struct ThinGradInputInstance {
   const char* name;
   DataType dtype;
@@ -60,7 +60,7 @@ inline constexpr ThinGradInputInstance kThinGradInputInstances[] = {
 };
 inline constexpr int32_t kNumThinGradInputInstances = count_of(kThinGradInputInstances);
 
-// A kernel of the gradient of the weight. A thread adds up thread_ci x thread_co channels x thread_kw neighbouring
+// Kernel of the gradient of the weight. A thread accumulates thread_ci x thread_co channels x thread_kw neighbouring
 // taps.
 struct ThinGradWeightInstance {
   const char* name;
@@ -86,8 +86,8 @@ inline constexpr ThinGradWeightInstance kThinGradWeightInstances[] = {
 };
 inline constexpr int32_t kNumThinGradWeightInstances = count_of(kThinGradWeightInstances);
 
-// A kernel of the gradient of the weight in channels_last by outer products. A thread adds up 8 input channels x 8
-// neighbouring columns of the weight's rows, read as `width` at a time.
+// Kernel of the gradient of the weight in channels_last by outer products. A thread accumulates 8 input channels x 8
+// neighbouring columns of the weight's rows, and reads `width` columns at a time.
 struct ThinOuterWeightInstance {
   const char* name;
   DataType dtype;
@@ -105,7 +105,7 @@ inline constexpr int32_t kNumThinOuterWeightInstances = count_of(kThinOuterWeigh
 
 namespace convt::thin {
 
-// The kernel of a row of kThinInstances, and of the lists of gradients.
+// Kernel of a row of kThinInstances, and of a row of each gradient's list.
 const void* kernel_of(int32_t instance);
 const void* grad_input_kernel_of(int32_t instance);
 const void* grad_weight_kernel_of(int32_t instance);

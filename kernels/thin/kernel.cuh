@@ -1,7 +1,7 @@
-// The forward pass of layers bound by memory: small groups, few channels, strides that give most phases no tap.
-// A CTA keeps the weights of a *pass* (thin/layout.h) in shared memory and walks tiles of positions: it loads the
-// source tile, sums all phases of the tile in registers, stages the results in the source's place, and stores
-// contiguous runs. Launched by thin/launch.cpp. Must not know: torch, how the plan was chosen.
+// Forward pass of memory-bound layers: small groups, few channels, strides that leave most phases without taps. A CTA
+// keeps the weights of a *pass* (thin/layout.h) in shared memory and loops over tiles of positions. It loads the source
+// tile, accumulates all phases of the tile in registers, stages the results in the source's memory, and stores
+// contiguous runs. Launched by thin/launch.cpp.
 #pragma once
 
 #include "thin/loader.cuh"
@@ -11,8 +11,9 @@
 
 namespace convt::thin {
 
-// Fills the tables that all tiles share: where each virtual output is staged, or -1; the biases of the pass's channels;
-// the steps of a sum, and which quads of virtual outputs have each tap; the places of a thread's positions.
+// Fills the tables that all tiles share: the staged offset of each virtual output (or -1), the biases of the pass's
+// channels, the steps of a sum, the quads of virtual outputs that have each tap, and the offsets of a thread's
+// positions.
 template <typename Traits>
 __device__ __forceinline__ void make_tables(const Params& params, const Pass& pass, int32_t* s_outputs, float* s_bias,
                                             Step* s_steps, uint8_t* s_quads, int2* s_positions) {
@@ -42,7 +43,7 @@ __device__ __forceinline__ void make_tables(const Params& params, const Pass& pa
             ? (staged_offset(params, channel, 0, output.phase_h - pass.phase_h, output.phase_w) * kBytes) << 8 | channel
             : -256;
   }
-  // Two more than the steps of all channels in shared memory, which the mainloop reads ahead.
+  // Two extra steps after those of all channels in shared memory, which the mainloop prefetches.
   const int32_t steps = params.chunk_ci * params.taps + 2;
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < steps; index += blockDim.x) {
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
   constexpr int kPositions = Traits::kPositions;
   extern __shared__ __align__(16) unsigned char s_bytes[];
   auto* s_source = reinterpret_cast<Element*>(s_bytes);
-  auto* s_stage = reinterpret_cast<Element*>(s_bytes);  // takes the source's place
+  auto* s_stage = reinterpret_cast<Element*>(s_bytes);  // reuses the source's memory
   auto* s_weight = reinterpret_cast<float*>(s_bytes + params.weight_begin);
   auto* s_outputs = reinterpret_cast<int32_t*>(s_bytes + params.output_begin);
   auto* s_bias = reinterpret_cast<float*>(s_bytes + params.bias_begin);
@@ -83,12 +84,12 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
   auto* s_outside = reinterpret_cast<uint32_t*>(s_bytes + params.outside_begin);
   auto* s_positions = reinterpret_cast<int2*>(s_bytes + params.position_begin);
 
-  // Prologue: what all tiles share. The first tile's barrier completes it.
+  // Prologue: data that all tiles share. The first tile's barrier completes it.
   const Pass pass = pass_of_block(params);
   make_tables<Traits>(params, pass, s_outputs, s_bias, s_steps, s_quads, s_positions);
   if (pass.num_filled_h > 0) load_weight<Traits>(params, pass, s_weight, reinterpret_cast<int32_t*>(s_bytes));
 
-  // What this thread computes: a block of virtual outputs of one group, at kPositions positions of every tile.
+  // This thread computes a block of virtual outputs of one group, at kPositions positions of every tile.
   const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
   const int32_t warp_w = warp % params.warps_w;
   const int32_t block = warp / params.warps_w % params.output_blocks;
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
 #ifdef CONVT_HAS_BULK_COPY
     ptx::bulk_wait_read();
 #endif
-    __syncthreads();  // everybody has stored the tile before
+    __syncthreads();  // all threads have stored the previous tile
     if (pass.num_filled_h > 0) {
       float r_acc[Traits::kOutputs][kPositions] = {};
       const bool tile_inside =
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
       bool all_inside = true;
       if (!tile_inside) {
         list_outside(params.h, tile.q_h, params.tile_h, s_outside);
-        // Where a row is one tile, the list of columns serves all tiles.
+        // If one tile spans a row, all tiles share the list of columns.
         if (params.tiles_w > 1 || !columns_listed) {
           list_outside(params.w, tile.q_w, params.tile_w, s_outside + params.tile_h);
           columns_listed = true;
@@ -122,11 +123,11 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
       }
 #pragma unroll 1
       for (int32_t ci = 0; ci < params.group_ci; ci += params.chunk_ci) {
-        if (ci > 0) __syncthreads();  // everybody has read the channels before
+        if (ci > 0) __syncthreads();  // all threads have read the previous channels
         load_source(params, pass, tile, ci, s_source);
         ptx::cp_async_commit();
         ptx::cp_async_wait<0>();
-        __syncthreads();  // the channels are complete for everybody
+        __syncthreads();  // the channels have arrived for all threads
         if (ci == 0 && !tile_inside) {
 #pragma unroll
           for (int j = 0; j < kPositions; ++j) {
@@ -156,9 +157,9 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
                                          s_block_quads);
         }
       }
-      __syncthreads();  // everybody has read the source, whose place the results take
+      __syncthreads();  // all threads have read the source, whose memory the results reuse
       store = make_tile_store<Element>(params, pass, tile);
-      // The bias is added last, and the sum is rounded once.
+      // The bias is added last. The sum is rounded once.
       const int32_t* s_block_outputs = s_outputs + group * params.outputs + block * Traits::kOutputs;
       unsigned char* s_results = s_bytes + store.shift * sizeof(Element);
       auto stage = [&](int o, int j, int32_t place, float bias) {
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
     } else {
       store = make_tile_store<Element>(params, pass, tile);
     }
-    // A pass without taps stages only biases, which serve every tile of the same alignment.
+    // A pass without taps stages only biases. All tiles of the same alignment share them.
     if (pass.num_filled_h > 0 || store.shift != staged_shift) {
       stage_empty_phases(params, pass, s_bias, s_stage + store.shift);
       staged_shift = store.shift;
@@ -221,7 +222,7 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks) thin_kernel(c
     store_tile(params, pass, store, s_stage + store.shift);
   }
 #ifdef CONVT_HAS_BULK_COPY
-  ptx::bulk_wait_read();  // shared memory goes to another CTA when this one ends
+  ptx::bulk_wait_read();  // bulk stores must have read shared memory before the CTA exits
 #endif
 }
 

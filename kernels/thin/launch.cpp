@@ -15,7 +15,7 @@
 namespace convt {
 namespace {
 
-// Columns that a thread can read at once: neighbouring taps, at the same place within a vector for all positions.
+// Columns that a thread reads at once: neighbouring taps whose offset within a vector is the same for all positions.
 int32_t vector_columns(const thin::GradInputParams& params) {
   if (params.w.dilation != 1) return 1;
   for (const int32_t vector : {4, 2}) {
@@ -26,7 +26,7 @@ int32_t vector_columns(const thin::GradInputParams& params) {
   return 1;
 }
 
-// The elements of the widest copies that what they begin at and all distances are a multiple of.
+// Elements of the widest copy that `begin` and all distances are multiples of.
 int32_t widest_copy(const void* begin, std::initializer_list<int64_t> distances) {
   for (const int32_t elems : {4, 2}) {
     bool whole = is_aligned(begin, 4 * elems);
@@ -47,7 +47,7 @@ void launch_thin(const ConvTProblem& problem, const Plan& plan, const ThinTile& 
   params.weight = pointers.w;
   params.bias = pointers.bias;
   params.result = pointers.y;
-  // An operand may begin anywhere; then its columns are copied one by one into the same places.
+  // An operand may be misaligned. Its columns are then copied one by one to the same offsets.
   if (params.load_mode == ThinLoad::kVectors && !is_aligned(params.source, params.vector_bytes)) {
     params.load_mode = ThinLoad::kElements;
     params.vector_bytes = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -76,7 +76,7 @@ void launch_thin_grad_input(const ConvTProblem& problem, const Plan& plan, const
   params.by_tiles_h = SmallDivmod::of(params.tiles_h);
   params.vector = vector_columns(params);
   params.copy_vectors = problem.y_stride[3] == 1;
-  // As many neighbouring threads copy a row as it has vectors, or a power of two below.
+  // The threads per row are a power of two, at most the vectors of a row.
   const int32_t copies = params.columns / (params.copy_vectors ? vector_elements(problem.dtype) : 1);
   while (params.load_lanes_log2 < 5 && (2 << params.load_lanes_log2) <= copies) ++params.load_lanes_log2;
   launch_kernel(thin::grad_input_kernel_of(tile.instance), grid_of(plan), stream, params);
@@ -87,7 +87,7 @@ void launch_thin_grad_weight(const ConvTProblem& problem, const Plan& plan, cons
   instance_of(kThinGradWeightInstances, tile.instance, problem, plan);
   thin::GradWeightParams params{};
   check_layout(make_thin_grad_weight_layout(problem, tile, &params), params, plan);
-  // A few warps copy a stage: six of twelve were the fastest, by a little.
+  // A few warps copy a stage: six of twelve are the fastest, by a little.
   int32_t loaders = params.threads / 32;
   for (const int32_t count : {2, 3, 4, 6}) {
     if (params.threads / 32 % count == 0) loaders = count;

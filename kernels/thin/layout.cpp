@@ -38,7 +38,7 @@ bool every_phase_has_every_tap(const PhaseAxis& axis) {
   return true;
 }
 
-// The source tile of one channel. False where it is far beyond what fits.
+// Lays out the source tile of one channel. Returns false if it is far too large.
 bool lay_out_source(int32_t element, ThinLayout* layout) {
   const PhaseAxis &h = layout->h, &w = layout->w;
   const int64_t* stride = layout->source_stride;
@@ -58,16 +58,16 @@ bool lay_out_source(int32_t element, ThinLayout* layout) {
   }
   layout->row_offset = h.least_offset;
   layout->rows = layout->tile_h + h.greatest_offset - h.least_offset;
-  layout->column_offset = w.least_offset - modulo(w.first + w.least_offset, vector);  // columns begin on a vector
+  layout->column_offset = w.least_offset - modulo(w.first + w.least_offset, vector);  // columns start on a vector
   layout->columns = round_up(layout->tile_w + w.greatest_offset - layout->column_offset, vector);
   layout->pitch = layout->columns;
   constexpr int64_t kMostElements = 1 << 20;
   if (int64_t{layout->rows} * layout->pitch > kMostElements) return false;
-  // Where lanes go along channels, a reciprocal cuts the tile's places into rows.
+  // With lanes along channels, SmallDivmod splits an index within the tile into row and column.
   const int64_t places = int64_t{layout->rows} * layout->columns;
   if (layout->load_mode == ThinLoad::kChannels && places * layout->columns >= int64_t{1} << 32) return false;
   layout->channel_pitch = layout->rows * layout->pitch;
-  if (layout->load_mode == ThinLoad::kChannels) layout->channel_pitch |= 1;  // lanes along channels, one bank each
+  if (layout->load_mode == ThinLoad::kChannels) layout->channel_pitch |= 1;  // no bank conflicts between channels
   for (int32_t t = 0; t < h.num_taps; ++t) layout->tap_row[t] = (h.offset[t] - layout->row_offset) * layout->pitch;
   for (int32_t t = 0; t < w.num_taps; ++t) layout->tap_column[t] = w.offset[t] - layout->column_offset;
   layout->load_lanes_log2 = lanes_log2(
@@ -76,7 +76,7 @@ bool lay_out_source(int32_t element, ThinLayout* layout) {
   return true;
 }
 
-// The staged results; returns their bytes.
+// Lays out the staged results and returns their bytes.
 int64_t lay_out_results(int32_t element, ThinLayout* layout) {
   const int32_t vector = 16 / element;
   const int64_t* stride = layout->result_stride;
@@ -85,7 +85,7 @@ int64_t lay_out_results(int32_t element, ThinLayout* layout) {
   const int32_t width = layout->tile_w * layout->w.out_stride;
   layout->channels_last_result = is_channels_last(stride);
   if (layout->channels_last_result) {
-    // Whole vectors of channels, from whatever channel a pass begins with.
+    // Vectors must be whole for every first channel of a pass.
     const bool vectors = stride[3] % vector == 0 && layout->block_co % vector == 0 && layout->group_co % vector == 0;
     layout->store_vector = vectors ? vector : 1;
     layout->stage_channel = 1;
@@ -97,9 +97,9 @@ int64_t lay_out_results(int32_t element, ThinLayout* layout) {
     layout->store_rows_log2 = std::min(floor_log2(layout->threads) - layout->store_lanes_log2, floor_log2(width));
     return int64_t{layout->tile_h} * layout->stage_row * element;
   }
-  // Congruent to the result's strides, so that staged runs and the result's are aligned alike.
+  // The staged strides are congruent to the result's strides modulo a vector, so that both have the same alignment.
   layout->store_vector = vector;
-  // The stride of a dimension of one element means nothing.
+  // The stride of a dimension of size 1 is arbitrary.
   const int64_t channel_stride = layout->groups * layout->group_co > 1 ? stride[1] : 0;
   layout->aligned_runs = stride[0] % vector == 0 && channel_stride % vector == 0 && stride[2] % vector == 0;
   layout->stage_column = 1;
@@ -107,7 +107,7 @@ int64_t lay_out_results(int32_t element, ThinLayout* layout) {
   layout->stage_row = phases > 1 ? phases * layout->stage_phase
                                  : round_up(width, vector) + modulo(stride[2] * layout->h.out_stride, vector);
   layout->stage_channel = round_up(layout->tile_h * layout->stage_row, vector) + modulo(channel_stride, vector);
-  // A run's first and last elements are written by as many lanes.
+  // The first and last elements of a run need one lane each.
   layout->store_lanes_log2 = std::max(lanes_log2(ceil_div(width, vector), 32), vector == 4 ? 2 : 3);
   layout->store_rows_log2 =
       std::min(floor_log2(layout->threads) - layout->store_lanes_log2, floor_log2(layout->tile_h * phases));
@@ -166,7 +166,7 @@ bool finish_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32
   layout->outputs = layout->output_blocks * outputs;
   layout->chunk_ci = plan.chunk_ci;
   const int32_t element = static_cast<int32_t>(element_bytes(problem.dtype));
-  // Threads depend on the pitch, and how lanes are spread on the threads.
+  // The thread count depends on the pitch, and the lane assignment depends on the thread count. Start with the maximum.
   layout->threads = 32 * kMaxThinWarps;
   if (!lay_out_source(element, layout)) return false;
   layout->warps_w = ceil_div((plan.tile_h - 1) * layout->pitch + plan.tile_w, 32 * positions);
@@ -179,7 +179,7 @@ bool finish_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32
       std::min(units_log2 - layout->load_lanes_log2, floor_log2(plan.chunk_ci * plan.block_groups));
   const int64_t results = lay_out_results(element, layout);
   const int64_t weights = int64_t{4} * plan.block_groups * layout->group_ci * layout->taps * layout->outputs;
-  // Positions between the rows of a tile and beyond it are read too, though nobody needs their sums.
+  // The kernel also reads positions between the rows of a tile and after its end. Their results are unused.
   const int64_t source =
       element * (int64_t{plan.chunk_ci} * plan.block_groups * layout->channel_pitch + 32 * positions * layout->warps_w);
   constexpr int64_t kMostBytes = 1 << 20;
@@ -187,14 +187,14 @@ bool finish_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32
   layout->weight_begin = round_up(static_cast<int32_t>(std::max<int64_t>(source, results)), 16);
   layout->output_begin = layout->weight_begin + static_cast<int32_t>(weights);
   layout->bias_begin = layout->output_begin + 4 * plan.block_groups * layout->outputs;
-  // Two steps more than there are, which the mainloop reads ahead.
+  // Two extra steps, which the mainloop prefetches.
   const int32_t steps = plan.chunk_ci * layout->taps + 2;
   layout->step_begin = round_up(layout->bias_begin + 4 * plan.block_groups * plan.block_co, 8);
   layout->quad_begin = layout->step_begin + 8 * steps;
   layout->outside_begin = layout->quad_begin + (layout->all_taps ? 0 : round_up(steps * layout->output_blocks, 4));
   layout->position_begin = round_up(layout->outside_begin + 4 * (plan.tile_h + plan.tile_w), 8);
   layout->shared_bytes = round_up(layout->position_begin + 8 * 32 * positions * layout->warps_w, 16);
-  // While the weights are loaded, a table of them takes the source's place.
+  // While the weights are loaded, a table of their offsets occupies the source's memory.
   if (4 * layout->taps * layout->outputs > layout->weight_begin) return false;
   return tiles * std::max(layout->tiles_w, layout->tiles_h) < (int64_t{1} << 31);
 }

@@ -1,5 +1,5 @@
-// Global memory -> shared memory: the source tile as it is in memory, the weights converted to float32.
-// Source elements outside the image are not loaded: the mainloop never multiplies them.
+// Copies global memory to shared memory: the source tile unconverted, the weights converted to float32. Source elements
+// outside the image are not loaded, because the mainloop never multiplies them.
 #pragma once
 
 #include "ptx/cp_async.cuh"
@@ -16,12 +16,12 @@ __device__ __forceinline__ void copy_element(Element* s_destination, const Eleme
   }
 }
 
-// Channels ci .. + num_ci of every group of the pass, at the tile's rows and columns.
+// Loads channels ci .. ci + num_ci - 1 of every group of the pass, at the tile's rows and columns.
 template <typename Element>
 __device__ __forceinline__ void load_source(const Params& params, const Pass& pass, const Tile& tile, int32_t ci,
                                             Element* s_source) {
   const int32_t num_ci = min(params.chunk_ci, params.group_ci - ci);
-  const int32_t channels = pass.num_groups * num_ci;  // more than one group: all channels of each
+  const int32_t channels = pass.num_groups * num_ci;  // with several groups: all channels of each
   const int32_t first_row = tile.q_h + params.row_offset, first_column = tile.q_w + params.column_offset;
   const auto* g_source = static_cast<const Element*>(params.source) + tile.image * params.source_stride[0] +
                          (int64_t{pass.group} * params.group_ci + ci) * params.source_stride[1];
@@ -46,11 +46,11 @@ __device__ __forceinline__ void load_source(const Params& params, const Pass& pa
     }
     return;
   }
-  // Columns are the outer loop, then rows, then channels: so a channel costs little more than its copies.
+  // Loops over columns, then rows, then channels, so that a channel costs little more than its copies.
   const int32_t channel_begin = unit_begin & ((1 << params.load_channels_log2) - 1);
   const int32_t channel_step = 1 << params.load_channels_log2;
   const int32_t row_begin = unit_begin >> params.load_channels_log2, row_step = unit_step >> params.load_channels_log2;
-  if (row_begin >= row_step) return;  // of a block whose threads are no power of two
+  if (row_begin >= row_step) return;  // surplus threads, if the thread count is not a power of two
   const int64_t g_step = channel_step * params.source_stride[1];
   const int32_t s_step = channel_step * params.channel_pitch;
   const int32_t elems = params.vector_bytes / static_cast<int32_t>(sizeof(Element));
@@ -100,8 +100,8 @@ __device__ __forceinline__ void load_source(const Params& params, const Pass& pa
   }
 }
 
-// All weights of the pass: [group][ci][tap][virtual outputs], 0 where a virtual output lacks the tap. s_place, of
-// [tap][virtual outputs] elements, is scratch. Two barriers.
+// Loads all weights of the pass: [group][ci][tap][virtual outputs], 0 if a virtual output lacks the tap. s_place is
+// scratch of [tap][virtual outputs] elements. Executes two barriers.
 template <typename Traits>
 __device__ __forceinline__ void load_weight(const Params& params, const Pass& pass, float* s_weight, int32_t* s_place) {
   using Element = typename Traits::Element;
@@ -116,7 +116,7 @@ __device__ __forceinline__ void load_weight(const Params& params, const Pass& pa
                                                    k_h * params.weight_stride[2] + k_w * params.weight_stride[3])
                             : -1;
   }
-  __syncthreads();  // the table is complete
+  __syncthreads();  // s_place is complete
   const auto* g_weight = static_cast<const Element*>(params.weight) + pass.group * params.weight_group_stride;
   const int32_t elements = pass.num_groups * params.group_ci * params.by_weights.value;
 #pragma unroll 8
@@ -135,8 +135,8 @@ __device__ __forceinline__ void load_weight(const Params& params, const Pass& pa
     }
   }
   ptx::cp_async_commit();
-  ptx::cp_async_wait<0>();  // the first tile's barrier completes them for everybody
-  __syncthreads();  // the table has been used
+  ptx::cp_async_wait<0>();  // the first tile's barrier makes them visible to all threads
+  __syncthreads();  // s_place is no longer needed
 }
 
 }  // namespace convt::thin

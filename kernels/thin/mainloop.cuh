@@ -1,17 +1,17 @@
-// Source tile and weights in shared memory -> a thread's sums in registers. The order of each sum is channel, then
-// tap row, then tap column, ascending. What lies outside the source is not multiplied.
+// Multiplies the source tile with the weights, both in shared memory, and accumulates in registers. The order of each
+// sum is channel, tap row, tap column, ascending. Elements outside the source are not multiplied.
 #pragma once
 
 #include "thin/tile.cuh"
 
 namespace convt::thin {
 
-// Every tap of `count` positions from q on is inside the source.
+// Whether every tap of `count` positions from q on is inside the source.
 __device__ __forceinline__ bool is_inside(const PhaseAxis& axis, int32_t q, int32_t count) {
   return q + axis.least_offset >= 0 && q + count - 1 + axis.greatest_offset < axis.in;
 }
 
-// The taps of one axis that are outside the source, one bit each, for the positions of a tile.
+// Lists for each position of a tile the taps of one axis outside the source, as a bit mask.
 __device__ __forceinline__ void list_outside(const PhaseAxis& axis, int32_t q, int32_t count, uint32_t* s_outside) {
   for (int32_t i = threadIdx.x; i < count; i += blockDim.x) {
     uint32_t bits = 0;
@@ -24,8 +24,8 @@ __device__ __forceinline__ void list_outside(const PhaseAxis& axis, int32_t q, i
   }
 }
 
-// One tap of one channel in shared memory: its place in bytes, counted from a position's, and the bits that say it is
-// outside (row of taps in the upper half, column in the lower).
+// One tap of one channel in shared memory: its byte offset from a position, and its bits in the masks of taps outside
+// the source (tap row in the upper half, tap column in the lower).
 struct Step {
   int32_t offset;
   uint32_t outside;
@@ -48,16 +48,17 @@ struct Operands {
   }
 };
 
-// num_steps taps, channel after channel. s_source: at the thread's first position. s_weight: [steps][outputs], from the
-// thread's block of virtual outputs on. s_quads: [steps], bit: quad of that block has the tap. Two more steps than
-// num_steps can be read. r_outside: of each position the tap rows (upper half) and columns that are outside the source.
+// Multiplies num_steps taps, channel by channel. s_source: the thread's first position. s_weight: [steps][outputs],
+// starting at the thread's block of virtual outputs. s_quads: [steps]; a bit per quad of that block that has the tap.
+// Two steps after num_steps must be readable. r_outside: for each position, the tap rows (upper half) and columns
+// outside the source.
 template <typename Traits, bool kAllInside, bool kAllTaps>
 __device__ __forceinline__ void multiply(float (&r_acc)[Traits::kOutputs][Traits::kPositions], int32_t num_steps,
                                          const typename Traits::Element* s_source,
                                          const uint32_t (&r_outside)[Traits::kPositions], const float* s_weight,
                                          int32_t outputs, const Step* s_steps, const uint8_t* s_quads) {
   const auto* s_first = reinterpret_cast<const unsigned char*>(s_source);
-  // Operands are read one step ahead, a step's description two steps ahead.
+  // Operands are prefetched one step ahead, step descriptions two steps ahead.
   Step step = s_steps[0];
   Step next_step = s_steps[1];
   Operands<Traits> operands;

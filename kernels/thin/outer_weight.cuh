@@ -1,9 +1,8 @@
-// The gradient of the weight in channels_last by outer products (kernels/ORDER.md gives the order of each sum).
+// Gradient of the weight in channels_last by outer products (kernels/ORDER.md defines the order of each sum).
 //     slab[ci, kh, j] = sum over the chunk's pixels (n, ih, iw) of
 //                       x[n, ih, iw, ci] * row[(iw * stride - padding) * c_out + position of column j],
-// where `row` is grad_output's row ih * stride - padding + kh * dilation, and j = kw * c_out + co
-// (thin/outer_weight_layout.h says why, and what a CTA owns). Launched by thin/launch.cpp.
-// Must not know: torch, how the plan was chosen, how slabs are added.
+// where `row` is grad_output's row ih * stride - padding + kh * dilation, and j = kw * c_out + co.
+// thin/outer_weight_layout.h derives this and defines the work of a CTA. Launched by thin/launch.cpp.
 #pragma once
 
 #include "element/shared_vector.cuh"
@@ -13,15 +12,15 @@ namespace convt::thin {
 
 using OuterAccumulators = float[kOuterColumns][kOuterChannels];
 
-// Which of the CTA's sums are a thread's.
+// A thread's share of the CTA's weights.
 struct OuterWork {
   int32_t split;
-  int32_t ci;       // first channel, of the CTA
-  int32_t columns;  // which of the threads that share a channel
-  bool idle;        // no sums: this thread only loads
+  int32_t ci;       // first channel, within the CTA
+  int32_t columns;  // index among the threads that share a channel
+  bool idle;        // no weights: this thread only loads
 
-  // Lanes are numbered by two threads along the channels, then two along the columns, and so on, so that a warp's reads
-  // have few addresses. The channels of more than four threads at a time would meet in the same banks.
+  // Lanes alternate: two threads along the channels, then two along the columns, and so on. A warp's reads thus have
+  // few distinct addresses. More than four threads along the channels would cause bank conflicts.
   __device__ __forceinline__ explicit OuterWork(const OuterWeightParams& params) {
     Digits digits{static_cast<int32_t>(threadIdx.x)};
     const int32_t low_ci = params.threads_ci % 2 == 0 ? 2 : 1;
@@ -58,7 +57,7 @@ struct OuterOperands {
   __device__ __forceinline__ void multiply_column(OuterAccumulators& r_acc, int column) const {
 #pragma unroll
     for (int i = 0; i < kOuterChannels; ++i) {
-      const int ci = column % 2 == 0 ? i : kOuterChannels - 1 - i;  // neighbours share an operand
+      const int ci = column % 2 == 0 ? i : kOuterChannels - 1 - i;  // consecutive products share an operand
       r_acc[column][ci] = element::fused_multiply_add(x[ci], gy[column], r_acc[column][ci]);
     }
   }
@@ -69,7 +68,7 @@ struct OuterOperands {
   }
 };
 
-// `count` pixels whose taps all exist. The next pixel's operands are read while this one's are multiplied.
+// Multiplies `count` interior pixels. The next pixel's operands are read while the current ones are multiplied.
 template <int kWidth>
 __device__ __forceinline__ void multiply_inside(OuterAccumulators& r_acc, uint32_t s_x,
                                                 const uint32_t (&s_gy)[kOuterColumns / kWidth], uint32_t gy_offset,
@@ -90,8 +89,8 @@ __device__ __forceinline__ void multiply_inside(OuterAccumulators& r_acc, uint32
   if (count > 0) r_even.multiply(r_acc);
 }
 
-// A pixel of which some taps do not exist and are left out. position: of its first tap, in a row of grad_output; row:
-// of grad_output, what the CTA's first tap row reads.
+// Multiplies a border pixel and skips the taps that do not exist. position: element of a row of grad_output that its
+// first tap reads. row: row of grad_output that the CTA's first tap row reads.
 template <int kWidth>
 __device__ __forceinline__ void multiply_border(OuterAccumulators& r_acc, const OuterWeightParams& params, uint32_t s_x,
                                                 const uint32_t (&s_gy)[kOuterColumns / kWidth], uint32_t gy_offset,
@@ -113,11 +112,11 @@ __device__ __forceinline__ void multiply_border(OuterAccumulators& r_acc, const 
   }
 }
 
-// Splits hand their sums on, the second half of them to the first, until one split has all. The sums lie where the
-// stages were, which nobody needs any more.
+// Reduces the accumulators of the splits in halves: the second half is added to the first, until one split remains. The
+// scratch reuses the memory of the stages.
 __device__ __forceinline__ void add_splits(OuterAccumulators& r_acc, const OuterWeightParams& params, uint32_t s_sums) {
   for (int32_t half = params.splits / 2; half > 0; half /= 2) {
-    __syncthreads();  // everybody has read what was there
+    __syncthreads();  // all threads have read the previous contents
     const int32_t takers = half * params.jobs;
     const int32_t thread = static_cast<int32_t>(threadIdx.x);
     const bool gives = thread >= takers && thread < 2 * takers;
@@ -131,7 +130,7 @@ __device__ __forceinline__ void add_splits(OuterAccumulators& r_acc, const Outer
         ptx::store_shared(s_thread + i / 4 * 16 * takers, words);
       }
     }
-    __syncthreads();  // the second half's sums are there
+    __syncthreads();  // the second half's accumulators are visible
     if (thread < takers) {
 #pragma unroll
       for (int i = 0; i < kOuterColumns * kOuterChannels; i += 4) {
@@ -147,7 +146,7 @@ __device__ __forceinline__ void add_splits(OuterAccumulators& r_acc, const Outer
   }
 }
 
-// [c_in, h.kernel, columns]
+// Slab: [c_in, h.kernel, columns].
 template <int kWidth>
 __device__ __forceinline__ void store_slab(const OuterAccumulators& r_acc, const OuterWeightParams& params,
                                            const OuterTile& tile, const OuterWork& work) {
@@ -196,7 +195,7 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
   list_vectors<kWidth>(params, tile, s_vectors);
   __syncthreads();  // the list is complete
 
-  // Columns of pixels whose taps all exist.
+  // Columns of interior pixels, whose taps all exist.
   const int32_t first_tap = tile.vector * kWidth / params.c_out;
   const int32_t last_tap = (min((tile.vector + params.block_vectors) * kWidth, params.columns) - 1) / params.c_out;
   const int32_t before = w.padding - first_tap * w.dilation, behind = w.out - 1 + w.padding - last_tap * w.dilation;
@@ -204,7 +203,7 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
   const int32_t inside_end = behind >= 0 ? behind / w.stride + 1 : 0;
   const int32_t last_kh = min(params.block_kh, h.kernel - tile.kh) - 1;
 
-  uint32_t s_gy[kVectors];  // of the first stage
+  uint32_t s_gy[kVectors];  // addresses in the first stage
   s_vectors += work.columns;
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) s_gy[v] = s_stages + s_vectors[v * params.threads_columns].place;
@@ -222,7 +221,7 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
 #pragma unroll 1
   for (; index < end; ++index) {
     ptx::cp_async_wait<0>();
-    __syncthreads();  // this stage is complete for everybody, and everybody has read the other one
+    __syncthreads();  // this stage has arrived, and all threads have read the other one
     next.advance(params);
     if (index + 1 < end) {
       load_outer_stage<kWidth>(params, tile, next, s_stages + (slot ^ 1) * params.stage_bytes);
@@ -234,7 +233,7 @@ __global__ void __launch_bounds__(kMaxOuterWeightThreads, 2)
 #pragma unroll 1
     for (int32_t row = 0; row < rows; ++row) {
       const int32_t oh = (pixels.h + row) * h.stride - h.padding + tile.kh * h.dilation;
-      const bool exists = oh >= 0 && oh + last_kh * h.dilation < h.out;  // whatever the rows' taps read
+      const bool exists = oh >= 0 && oh + last_kh * h.dilation < h.out;  // whether all tap rows exist
       const int32_t first = exists ? inside_begin - pixels.w : columns, last = exists ? inside_end - pixels.w : 0;
       const uint32_t s_x = s_stages + stage + work.ci * 4 + row * params.tile_w * pixel_bytes;
       const uint32_t gy_row = stage + row * params.rows.position_step * params.gy_pitch * 4;

@@ -1,21 +1,19 @@
-// The gradient of the weight in channels_last by outer products: which sums and pixels a CTA owns, in which order they
-// are added, and where its operands lie in shared memory. One definition for the planner, launch/ and the kernel
-// (thin/outer_weight.cuh).
+// Gradient of the weight in channels_last by outer products: the weights and pixels of a CTA, the order of sums, and
+// the shared-memory layout. The planner, launch/ and the kernel (thin/outer_weight.cuh) share this definition.
 //
-// In channels_last what the taps of a tap row read for a pixel is one run of a row of grad_output: column
-// j = kw * c_out + co of the weight's row (ci, kh) meets element
+// In channels_last, all taps of a tap row read one contiguous run of a row of grad_output for a pixel: column
+// j = kw * c_out + co of the weight's row (ci, kh) reads element
 //     (iw * stride - padding) * c_out + kw * dilation * c_out + co
-// of grad_output's row. So the gradient is a sum of outer products, of a pixel's input channels and such runs, and no
-// element of grad_output is moved before it is multiplied. What lies outside the row is what taps that do not exist
-// would read.
+// of grad_output's row. The gradient is thus a sum of outer products of a pixel's input channels and such runs, and
+// grad_output needs no rearrangement. Elements outside the row belong to taps that do not exist.
 //
-// Pixels are the positions of the input, in tiles of tile_h x tile_w; tiles are counted along W, then H, then the
-// images. A chunk is tiles_per_chunk tiles: what a CTA adds up. `splits` threads share each sum: they take the
-// columns of a tile one after another, in rotation. Tiles, chunks and splits are functions of the problem alone: the
-// result's bits are the same on every GPU.
+// Pixels are the positions of the input, in tiles of tile_h x tile_w. Tiles are numbered along W, then H, then the
+// images. A chunk is tiles_per_chunk tiles: the pixels of a CTA. `splits` threads share each weight and process the
+// columns of a tile in rotation. Tiles, chunks and splits depend only on the problem, so the result has the same bits
+// on every GPU.
 //
-// Columns of the weight's rows are cut into vectors of the instance's width. A CTA owns block_ci input channels x
-// block_kh tap rows x block_vectors vectors of each, a thread kOuterChannels x kOuterColumns of these sums.
+// Columns of the weight's rows are divided into vectors of the instance's width. A CTA owns block_ci input channels x
+// block_kh tap rows x block_vectors vectors of each, a thread kOuterChannels x kOuterColumns of these weights.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +26,18 @@
 
 namespace convt {
 
-// The tile of outer products for the gradient of the weight. All but the instance and the blocks decide the order of
-// sums.
+// Tile of the outer products. All fields except the instance and the blocks decide the order of sums.
 struct ThinOuterWeightTile {
   int32_t instance;  // index into kThinOuterWeightInstances
-  int32_t tile_h;  // pixels of a stage
+  int32_t tile_h;  // pixels per stage
   int32_t tile_w;
-  int32_t tiles_per_chunk;  // of a CTA
-  int32_t splits;  // threads that share a sum's pixels, a power of two
-  int32_t block_ci;  // input channels of a CTA
-  int32_t block_kh;  // tap rows of a CTA
-  int32_t block_vectors;  // vectors of columns of each
+  int32_t tiles_per_chunk;  // per CTA
+  int32_t splits;  // threads that share the pixels of a weight, a power of two
+  int32_t block_ci;  // input channels per CTA
+  int32_t block_kh;  // tap rows per CTA
+  int32_t block_vectors;  // vectors of columns per tap row
 
-  // What tells it from other tiles of the kernel, and what people are told of it.
+  // Visits the tile's parameters, for plan comparison and JSON.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("tile_h", tile_h);
@@ -56,16 +53,16 @@ struct ThinOuterWeightTile {
 inline constexpr int32_t kOuterChannels = 8, kOuterColumns = 8;
 inline constexpr int32_t kOuterWeightStages = 2;
 inline constexpr int32_t kMaxOuterWeightThreads = 256;
-inline constexpr int64_t kMostOuterElems = 1 << 20;  // of a row, and channels
-inline constexpr int32_t kOuterVectorBytes = 16;  // of the list that says what each vector is
+inline constexpr int64_t kMostOuterElems = 1 << 20;  // limit of channels and of elements per row
+inline constexpr int32_t kOuterVectorBytes = 16;  // bytes per entry of the list of vectors
 
 struct ThinOuterWeightLayout {
   Axis h;
   Axis w;
   int32_t c_in;
   int32_t c_out;
-  int32_t columns;  // of the weight's rows: w.kernel * c_out
-  int32_t row_vectors;  // these in vectors, the last one perhaps not full
+  int32_t columns;  // columns of the weight's rows: w.kernel * c_out
+  int32_t row_vectors;  // vectors per row; the last may be partial
 
   // Pixels.
   int32_t tile_h;
@@ -95,20 +92,20 @@ struct ThinOuterWeightLayout {
   // A stage: [tile_h][tile_w][block_ci] of the input, then [rows.extent][gy_pitch] of grad_output.
   Window rows;
   int32_t gy_pitch;
-  int32_t gy_begin;  // bytes, in a stage
+  int32_t gy_begin;  // byte offset in a stage
   int32_t stage_bytes;
-  int32_t list_begin;  // behind the stages, and the sums that splits hand on
+  int32_t list_begin;  // byte offset, after the stages and the scratch that reduces splits
   int32_t shared_bytes;
 };
 
-// Where a column of the weight's rows meets a row of grad_output, from where the pixel's first tap meets it.
+// Element of grad_output's row that a column of the weight's rows reads, relative to the pixel's first tap.
 CONVT_HOST_DEVICE inline int32_t outer_position(const ThinOuterWeightLayout& layout, int32_t column) {
   if (layout.w.dilation == 1) return column;
   const int32_t kw = column / layout.c_out;
   return column + kw * (layout.w.dilation - 1) * layout.c_out;
 }
 
-// False where a plan is not one of the problem, or 32 bits do not hold its numbers.
+// Returns false if the plan is illegal for the problem or exceeds 32 bits.
 bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterWeightTile& plan,
                                    ThinOuterWeightLayout* layout);
 
@@ -116,18 +113,18 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
 
 namespace convt::thin {
 
-// What a kernel is launched with. Filled by thin/launch.cpp, constant for the whole grid.
+// Kernel parameters. thin/launch.cpp fills them; they are constant for the whole grid.
 struct OuterWeightParams : ThinOuterWeightLayout {
-  const float* x;  // [batch, h.in, w.in, c_in]: images and rows anywhere
-  const float* gy;  // [batch, h.out, w.out, c_out]: images and rows anywhere
+  const float* x;  // [batch, h.in, w.in, c_in]; any strides of images and rows
+  const float* gy;  // [batch, h.out, w.out, c_out]; any strides of images and rows
   float* slabs;  // [chunks][c_in, h.kernel, w.kernel, c_out], contiguous
-  int64_t x_image;  // elements from one to the next
+  int64_t x_image;  // strides in elements
   int64_t x_row;
   int64_t gy_image;
   int64_t gy_row;
-  int32_t x_copy;  // elements of a copy to shared memory: 4, 2 or 1
+  int32_t x_copy;  // elements per copy to shared memory: 4, 2 or 1
   int32_t gy_copy;
-  FastDivmod by_x_vectors;  // copies of a pixel
+  FastDivmod by_x_vectors;  // copies per pixel
 };
 
 }  // namespace convt::thin

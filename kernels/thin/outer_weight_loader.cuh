@@ -1,5 +1,5 @@
-// What a CTA of outer products owns, and its copies: pixels of the input and runs of grad_output's rows -> a stage
-// (thin/outer_weight_layout.h). Called by thin/outer_weight.cuh. Must not know: the sums.
+// Work of a CTA of outer products, and its copies of input pixels and runs of grad_output's rows to a stage
+// (thin/outer_weight_layout.h). Called by thin/outer_weight.cuh.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -25,7 +25,7 @@ struct OuterTile {
   }
 };
 
-// A tile of pixels. Tiles follow each other along W, then H, then the images.
+// A tile of pixels. Tiles advance along W, then H, then the images.
 struct OuterPixels {
   int32_t image;
   int32_t h;
@@ -49,11 +49,11 @@ struct OuterPixels {
   }
 };
 
-// What each vector of the CTA is. The threads that share a channel take every threads_columns-th of them.
+// Description of a vector of the CTA. The threads that share a channel process every threads_columns-th vector.
 struct alignas(kOuterVectorBytes) OuterVector {
-  uint32_t place;    // in a stage, for its first pixel
-  int32_t position;  // from the pixel's first tap, in grad_output's row
-  int32_t kh;        // of the CTA
+  uint32_t place;    // byte offset in a stage, for the first pixel
+  int32_t position;  // element of grad_output's row, relative to the pixel's first tap
+  int32_t kh;        // tap row within the CTA
 };
 
 template <int kWidth>
@@ -64,7 +64,7 @@ __device__ __forceinline__ void list_vectors(const OuterWeightParams& params, co
   for (int32_t index = static_cast<int32_t>(threadIdx.x); index < count; index += static_cast<int32_t>(blockDim.x)) {
     OuterVector vector = {static_cast<uint32_t>(params.gy_begin), 0, 0};
     const int32_t kh = index / params.block_vectors, column = tile.vector + index - kh * params.block_vectors;
-    if (kh < params.block_kh && column < params.row_vectors) {  // others are read somewhere, and not stored
+    if (kh < params.block_kh && column < params.row_vectors) {  // padding reads arbitrary data
       vector.kh = kh;
       vector.position = outer_position(params, column * kWidth);
       vector.place += 4 * (kh * params.rows.step * params.gy_pitch + vector.position - first);
@@ -90,7 +90,7 @@ __device__ __forceinline__ void copy_run(uint32_t s_run, const float* g_run, int
   for (int32_t i = lane * kElems; i < count; i += 32 * kElems) copy_elements<kElems>(s_run + 4 * i, g_run + i);
 }
 
-// A row of a tile of pixels. All channels of neighbouring pixels are one run.
+// Copies a row of a tile of pixels. If a CTA owns all channels, neighbouring pixels form one run.
 template <int kElems>
 __device__ __forceinline__ void load_outer_x(const OuterWeightParams& params, const OuterTile& tile,
                                              const OuterPixels& pixels, int32_t row, uint32_t s_stage) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void load_outer_x(const OuterWeightParams& params, co
   }
 }
 
-// What a tile of pixels meets of a row of grad_output.
+// Copies the elements of a row of grad_output that a tile of pixels reads.
 template <int kWidth, int kElems>
 __device__ __forceinline__ void load_outer_gy(const OuterWeightParams& params, const OuterTile& tile,
                                               const OuterPixels& pixels, int32_t slot, uint32_t s_stage) {
@@ -123,7 +123,7 @@ __device__ __forceinline__ void load_outer_gy(const OuterWeightParams& params, c
   copy_run<kElems>(s_stage + params.gy_begin + 4 * (slot * params.gy_pitch + begin), g_row, end - begin);
 }
 
-// Starts the copies of a stage. A warp copies every warps-th row, counted over the rows of both operands.
+// Starts the copies of a stage. A warp copies every num_warps-th row, counted over the rows of both operands.
 template <int kWidth>
 __device__ __forceinline__ void load_outer_stage(const OuterWeightParams& params, const OuterTile& tile,
                                                  const OuterPixels& pixels, uint32_t s_stage) {

@@ -1,5 +1,6 @@
-// Candidates of the thin engine's outer products for the gradient of the weight, and their estimated times. What
-// decides bits is chosen for one reference GPU whatever the GPU is, within the shared memory that every GPU has.
+// Candidates of the thin engine's outer products for the gradient of the weight, with estimated times. Tiles, chunks
+// and splits decide the bits of the result. They are therefore chosen for one reference GPU and fit the shared memory
+// of every GPU.
 #include <algorithm>
 #include <cmath>
 
@@ -13,27 +14,27 @@ namespace {
 
 constexpr int32_t kMostSplits = 16, kWidestTile = 64;
 
-// CTAs of one SM: a thread has 128 registers.
+// CTAs per SM; a thread has 128 registers.
 int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& layout) {
   return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock), 512 / layout.threads);
 }
 
-// Elements of a copy to shared memory that `a` and `b` are multiples of.
+// Elements per copy to shared memory: the largest of 4, 2, 1 that divides `a` and `b`.
 int32_t copy_elements(int64_t a, int64_t b) { return a % 4 == 0 && b % 4 == 0 ? 4 : a % 2 == 0 && b % 2 == 0 ? 2 : 1; }
 
-// On the reference GPU. The figures are fitted to 139 measured plans of 14 layers.
+// Estimates times on the reference GPU. The constants are fitted to 139 measured plans of 14 layers.
 void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, Plan* plan) {
   const DeviceInfo device = h200();
   const int32_t width = kThinOuterWeightInstances[tile_of<ThinOuterWeightTile>(*plan).instance].width;
   const double warps = layout.threads / 32.0;
   const double resident = static_cast<double>(
       std::min<int64_t>(resident_blocks(device, layout), ceil_div(layout.num_blocks, int64_t{device.num_sms})));
-  // Warp instructions, and wavefronts of shared memory, of a pixel.
+  // Warp instructions and shared-memory wavefronts per pixel.
   const double vectors = kOuterColumns / width;
   const double slots = kOuterChannels * kOuterColumns + 5 + 2 * vectors;
-  const double rows_meet = 0.24 * (layout.block_kh - 1);  // in banks, where elements of several are read
+  const double rows_meet = 0.24 * (layout.block_kh - 1);  // bank conflicts between tap rows in scalar reads
   const double wavefronts = 2.8 + vectors * (width == 4 ? 1.4 : width == 2 ? 1.1 : 1.2 + rows_meet);
-  // A stage: rows of pixels of a thread, and copies of a warp.
+  // Per stage: pixels per thread, and copies per warp.
   const double rows = std::min(layout.tile_h, layout.h.in), columns = std::min(layout.tile_w, layout.w.in);
   const double pixels = std::ceil(columns / layout.splits) * rows;
   const int32_t x_copy = copy_elements(problem.c_in, 0);
@@ -59,8 +60,8 @@ void estimate(const ConvTProblem& problem, const ThinOuterWeightLayout& layout, 
                       10 + slabs / 3.1e6 + 7e-6 * static_cast<double>(weight_elements(problem));
 }
 
-// `waves` waves of CTAs on the reference GPU. `layout` is that of the tile with any chunks, and becomes that of the
-// chosen ones.
+// Chooses chunks for `waves` waves of CTAs on the reference GPU. `layout` contains the tile with any chunks; the chosen
+// ones are written to it.
 void choose_chunks(const ConvTProblem& problem, int32_t waves, ThinOuterWeightLayout& layout,
                    ThinOuterWeightTile* tile) {
   const int64_t passes = layout.num_blocks / layout.chunks;
@@ -71,7 +72,7 @@ void choose_chunks(const ConvTProblem& problem, int32_t waves, ThinOuterWeightLa
   layout.num_blocks = passes * layout.chunks;
 }
 
-// Completes a plan whose blocks and tile are chosen, and keeps it where it is the best.
+// Completes a plan whose blocks and tile are chosen, and keeps it if it is the best.
 void consider(const ConvTProblem& problem, Plan& trial, Plan* best) {
   ThinOuterWeightTile& tile = tile_of<ThinOuterWeightTile>(trial);
   tile.tiles_per_chunk = 1;
@@ -86,7 +87,7 @@ void consider(const ConvTProblem& problem, Plan& trial, Plan* best) {
   }
 }
 
-// The best tile of an instance.
+// Best tile of an instance.
 Plan best_plan(const ConvTProblem& problem, int32_t index) {
   const ThinOuterWeightInstance& instance = kThinOuterWeightInstances[index];
   const auto blocks_ci = static_cast<int32_t>(ceil_div(problem.c_in, int64_t{kOuterChannels}));
@@ -98,16 +99,16 @@ Plan best_plan(const ConvTProblem& problem, int32_t index) {
   tile.instance = index;
   for (int32_t ci_tiles = 1; ci_tiles < 2 * blocks_ci; ci_tiles *= 2) {
     tile.block_ci = ceil_div(blocks_ci, ci_tiles) * kOuterChannels;
-    // Tap rows in any number of even parts, each height once.
+    // Tap rows in any number of equal parts; each height is tried once.
     for (int32_t kh_tiles = 1; kh_tiles <= problem.h.kernel;
          kh_tiles = tile.block_kh > 1 ? ceil_div(problem.h.kernel, tile.block_kh - 1) : kh_tiles + 1) {
       tile.block_kh = ceil_div(problem.h.kernel, kh_tiles);
       for (int32_t vector_tiles = 1; vector_tiles < 2 * row_vectors; vector_tiles *= 2) {
-        if (vector_tiles > 1 && kh_tiles < problem.h.kernel) break;  // rows are parted before vectors are
+        if (vector_tiles > 1 && kh_tiles < problem.h.kernel) break;  // rows are split before vectors
         tile.block_vectors = ceil_div(row_vectors, vector_tiles);
         constexpr int64_t kMostColumns = kMaxOuterWeightThreads * kOuterColumns;
         if (int64_t{tile.block_kh} * tile.block_vectors * instance.width > kMostColumns) continue;
-        // What make_thin_outer_weight_layout() refuses whatever the tile of pixels is.
+        // Limits of make_thin_outer_weight_layout() that do not depend on the tile of pixels.
         const int64_t jobs = int64_t{tile.block_ci} / kOuterChannels *
                              ceil_div(tile.block_kh * tile.block_vectors * instance.width, kOuterColumns);
         for (tile.splits = 1; tile.splits <= kMostSplits && jobs * tile.splits <= kMaxOuterWeightThreads;
@@ -126,17 +127,17 @@ Plan best_plan(const ConvTProblem& problem, int32_t index) {
   return best;
 }
 
-// Channels, and columns, are neighbours without a gap.
+// Whether channels and columns are contiguous.
 bool pixels_follow_each_other(const int64_t* stride, int64_t channels, int32_t columns) {
   return (channels == 1 || stride[1] == 1) && (columns == 1 || stride[3] == channels);
 }
 
-// Elements of grad_output's row from the first to the last that a pixel's columns of a CTA meet, of the CTA with the
-// most. Planning asks for it thousands of times, and rows may have 2^20 columns.
+// Longest run of grad_output's row that a CTA reads for a pixel, in elements, over all CTAs. Planning calls this
+// function thousands of times, and rows may have 2^20 columns.
 int32_t longest_run(const ThinOuterWeightLayout& layout, int32_t width) {
   const int32_t block = layout.block_vectors * width;
   if (layout.w.dilation == 1 || layout.c_out % block == 0) return std::min(block, layout.row_vectors * width);
-  // A CTA's columns lie further apart by what dilation leaves out between two taps, for each tap after its first.
+  // Each tap after a CTA's first adds the gap of the dilation to its run.
   const int32_t most_taps = ceil_div(block - width, layout.c_out);
   int32_t run = 0;
   for (int32_t begin = 0, taps = 0; begin < layout.row_vectors && taps < most_taps; begin += layout.block_vectors) {
@@ -155,12 +156,12 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   const int32_t width = kThinOuterWeightInstances[plan.instance].width;
   const Axis &h = problem.h, &w = problem.w;
   if (problem.groups != 1 || problem.c_in > kMostOuterElems || problem.c_out > kMostOuterElems) return false;
-  constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
+  constexpr int64_t kMostRows = 1 << 28;  // rows of grad_output per stage: keeps row indices within 32 bits
   if (int64_t{plan.tile_h} * h.stride > kMostRows) return false;
   if (int64_t{w.kernel} * w.dilation * problem.c_out > kMostOuterElems) return false;
   if (w.stride * problem.c_out > kMostOuterElems) return false;
   if (w.out * problem.c_out > INT32_MAX / 4 || w.padding * problem.c_out > INT32_MAX / 4) return false;
-  // A vector's columns are neighbours in grad_output too, and begin on whole vectors for every pixel.
+  // A vector's columns must be contiguous in grad_output and aligned for every pixel.
   if (w.stride * problem.c_out % width != 0 || (w.dilation != 1 && problem.c_out % width != 0)) return false;
   layout->h = h;
   layout->w = w;
@@ -200,7 +201,7 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   layout->jobs = static_cast<int32_t>(jobs);
   layout->threads = ceil_div(layout->jobs * plan.splits, 32) * 32;
 
-  constexpr int64_t kMostElems = 1 << 18;  // far beyond what fits
+  constexpr int64_t kMostElems = 1 << 18;  // far more than fits
   layout->rows = row_window(plan.block_kh, h.dilation, h.stride, plan.tile_h);
   const int64_t run = longest_run(*layout, width);
   const int64_t pitch = (int64_t{plan.tile_w - 1} * w.stride * layout->c_out + run + 3) / 4 * 4;

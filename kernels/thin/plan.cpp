@@ -1,4 +1,4 @@
-// Candidates of the thin engine, forward, and their estimated times.
+// Forward candidates of the thin engine, with estimated times.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -11,16 +11,16 @@
 namespace convt {
 namespace {
 
-// Registers of a thread, by the sums that it keeps.
+// Registers per thread.
 constexpr int32_t kRegisters = 128;
 
-// CTAs of one SM.
+// CTAs per SM.
 int64_t resident_blocks(const DeviceInfo& device, const ThinLayout& layout) {
   return std::min<int64_t>({device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock),
                             65536 / (kRegisters * layout.threads), 2048 / layout.threads, 32});
 }
 
-// How many of the pairs of a tap and a phase that has taps are taps of the weight, as a share.
+// Fraction of (tap, phase with taps) pairs whose tap exists in the weight.
 double tap_share(const PhaseAxis& axis) {
   double taps = 0;
   for (int32_t phase = 0; phase < axis.out_stride; ++phase) {
@@ -30,15 +30,15 @@ double tap_share(const PhaseAxis& axis) {
   return taps / (axis.num_taps * axis.num_filled);
 }
 
-// Warp instructions of the kernel, counted by the profiler and spread over what they depend on.
-// `active`: the share of products whose tap is one of the weight's.
+// Estimates from warp instructions, counted by the profiler and attributed to the parameters they depend on. `active`:
+// fraction of products whose tap exists in the weight.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinInstance& instance,
               const ThinLayout& layout, double active, Plan* plan) {
   const PhaseAxis &h = layout.h, &w = layout.w;
   const double outputs = instance.outputs, positions = instance.positions, warps = layout.threads / 32;
   const bool half = element_bytes(problem.dtype) == 2;
   const double steps = static_cast<double>(layout.group_ci) * layout.taps;
-  // Tiles whose taps are all inside take no checks: those at a border do, and small images have no others.
+  // Interior tiles skip the border checks. Small images have only border tiles.
   const double border =
       std::min(1.0, (h.num_taps > 1 ? 1.5 / layout.tiles_h : 0) + (w.num_taps > 1 ? 1.5 / layout.tiles_w : 0));
   const double step_slots = outputs * positions * active + positions + outputs / 4 + 6 + border * 1.3 * positions +
@@ -56,7 +56,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   const double channels = layout.block_co * layout.block_groups;
   const double phases_h = layout.phase_splits > 1 ? 1 : h.out_stride;
   const double filled_h = layout.phase_splits > 1 ? 1 : h.num_filled;
-  const double phase_elems = channels * layout.tile_h * layout.tile_w / layout.threads;  // of one phase, a thread
+  const double phase_elems = channels * layout.tile_h * layout.tile_w / layout.threads;  // per phase and thread
   const double empty_slots = 7 * phase_elems * (phases_h * w.out_stride - filled_h * w.num_filled);
   const double runs = layout.channels_last_result
                           ? channels * layout.tile_h * phases_h * layout.tile_w * w.out_stride / layout.store_vector
@@ -74,11 +74,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   const double block_slots =
       700 + filled_passes * weight_slots +
       layout.tiles_per_block * (filled_passes * tile_slots + (1 - filled_passes) * empty_tile_slots);
-  // Resident CTAs share the issue slots; one alone waits for each of its steps. The last wave is not full.
+  // Resident CTAs share the issue slots. A single CTA waits for each of its steps. The last wave is not full.
   const double resident = static_cast<double>(
       std::min<int64_t>(resident_blocks(device, layout), ceil_div(plan->num_blocks, int64_t{device.num_sms})));
   const double cycles_per_slot = 1.3 + 0.26 / resident;  // fitted to measurements
-  // Every CTA gives its warps to the four schedulers of an SM in turn.
+  // Every CTA distributes its warps evenly over the four schedulers of an SM.
   const double issue_cycles = resident * std::ceil(warps / 4) * block_slots * cycles_per_slot;
   const double chunks = std::ceil(static_cast<double>(layout.group_ci) / layout.chunk_ci);
   const double wait_cycles =
@@ -94,8 +94,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
                        (static_cast<double>(layout.tile_h) * layout.tile_w) * layout.co_tiles *
                        (layout.phase_splits > 1 ? h.num_filled : 1);
   plan->memory_us = us_per_byte * (1.1 * result_bytes + std::max(source_bytes, source_bytes * again / 1.3));
-  // Measured: loads and stores are hardly hidden by arithmetic. In channels_last a channel alone is loaded and stored
-  // element by element, and half precision takes more of both.
+  // Measured: arithmetic hides little of loads and stores. In channels_last, a single channel is loaded and stored
+  // element by element; half precision needs more instructions for both.
   const double layout_cost = !layout.channels_last_result                   ? 1
                              : layout.group_ci == 1 && layout.group_co == 1 ? 2.6
                              : half                                         ? 1.4
@@ -103,7 +103,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinI
   plan->estimate_us = layout_cost * (plan->compute_us + plan->memory_us) + (is_exact(problem) ? 8 : half ? 16 : 11);
 }
 
-// No plan of a tile, whatever its chunk and CTAs, has a shorter estimate. `warps`: it has no fewer.
+// Lower bound of the estimates of a tile's plans, for any chunk and CTA count. `warps`: lower bound of its warps.
 double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const ThinLayout& begun, double active,
                 const ThinTile& tile, int32_t warps) {
   const double outputs = kThinInstances[tile.instance].outputs, positions = kThinInstances[tile.instance].positions;
@@ -121,8 +121,7 @@ double bound_us(const ConvTProblem& problem, const DeviceInfo& device, const Thi
   return kRounded * (compute_us + 1e-3 / device.copy_gb_per_s * bytes + 8);
 }
 
-// Adds a tile of the most tiles a CTA, and the same with fewer. `begun`: what of the layout follows from the problem
-// alone.
+// Adds a tile with 1, 4 and 16 tiles per CTA. `begun`: the fields of the layout that depend on the problem only.
 void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const ThinLayout& begun, double active,
                ThinTile tile, BestPlans* plans) {
   const ThinInstance& instance = kThinInstances[tile.instance];
@@ -133,7 +132,7 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const Thin
   for (const int32_t tiles : {1, 4, 16}) {
     layout.tiles_per_block = tile_of<ThinTile>(plan).tiles_per_block = tiles;
     layout.num_blocks = int64_t{ceil_div(layout.num_tiles, tiles)} * layout.passes;
-    // Measured from four warps on; fewer only where there is little to do.
+    // Measured: CTAs need at least four warps, except for small problems.
     if (layout.num_blocks > (layout.threads < 128 ? 4 * device.num_sms : INT32_MAX)) continue;
     set_launch(layout, &plan);
     estimate(problem, device, instance, layout, active, &plan);
@@ -150,7 +149,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
   const PhaseAxis &h = begun.h, &w = begun.w;
   const double active = begun.all_taps ? 1 : tap_share(h) * tap_share(w);
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 256;  // of a group; more is not thin
+  constexpr int64_t kMostChannels = 256;  // per group; larger layers are not thin
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
   const int32_t co = static_cast<int32_t>(group_co), ci = static_cast<int32_t>(group_ci);
   std::vector<int32_t> widths, heights, channels, chunks;
@@ -178,7 +177,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
       if (split && h.out_stride == 1) continue;
       const int32_t phases = (split ? 1 : h.num_filled) * w.num_filled;
       for (const int32_t block_co : channels) {
-        // Blocks of virtual outputs that are mostly filled, few enough for a CTA's warps.
+        // Blocks of virtual outputs must be mostly filled and fit a CTA's warps.
         const int32_t virtual_outputs = phases * block_co;
         const int32_t blocks = ceil_div(virtual_outputs, instance.outputs);
         if (blocks > kMaxThinWarps || (2 * virtual_outputs < blocks * instance.outputs && virtual_outputs > 4))
@@ -187,7 +186,7 @@ void add_thin_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
           if (block_groups > 1 && (block_co < co || block_groups > problem.groups)) continue;
           for (const int32_t width : widths) {
             for (const int32_t height : heights) {
-              // At least two thirds of the positions of the warps exist.
+              // At least two thirds of the warps' positions must exist.
               const int32_t warps_w = ceil_div(height * width, 32 * instance.positions);
               if (warps_w * blocks * block_groups > kMaxThinWarps) continue;
               if (3 * height * width < 2 * warps_w * 32 * instance.positions && height < h.positions) continue;

@@ -1,4 +1,4 @@
-// A tile's results: registers -> staged in shared memory, all phases of it -> contiguous runs in global memory.
+// Stages a tile's results, all phases, in shared memory and stores them as contiguous runs.
 #pragma once
 
 #include "ptx/bulk_copy.cuh"
@@ -7,26 +7,27 @@
 
 namespace convt::thin {
 
-// A channel's bias. Without a bias it is -0, the one number that changes no sum, not even -0.
+// Bias of a channel. Without a bias it is -0: adding -0 leaves every sum unchanged, even -0.
 template <typename Element>
 __device__ __forceinline__ float bias_of(const Params& params, int64_t channel) {
   if (params.bias == nullptr) return -0.0f;
   return element::to_accumulator(static_cast<const Element*>(params.bias)[channel]);
 }
 
-// Staged element of the pass's channel, position row, H phase and column (position column * phases + W phase).
+// Offset of a staged element: the pass's channel, position row, H phase and column (position column * phases + W
+// phase).
 __device__ __forceinline__ int32_t staged_offset(const Params& params, int32_t channel, int32_t row, int32_t phase_h,
                                                  int32_t column) {
   return channel * params.stage_channel + row * params.stage_row + phase_h * params.stage_phase +
          column * params.stage_column;
 }
 
-// Where a tile's results go. Runs in NCHW are given the alignment of their place in global memory: the strides of the
-// staged tile are congruent to the result's, modulo a vector, and its beginning is shifted by `shift`.
+// Destination of a tile's results. In NCHW, staged runs have the alignment of their destination in global memory: the
+// strides of the staged tile are congruent to the result's modulo a vector, and the tile starts at offset `shift`.
 struct TileStore {
-  int64_t g_begin;  // element of staged column 0 of the tile's first row and channel; may lie before the row
+  int64_t g_begin;  // element of staged column 0 of the tile's first row and channel; may precede the row
   int32_t shift;
-  int32_t column_begin;  // staged columns that exist
+  int32_t column_begin;  // staged columns inside the result
   int32_t column_end;
   int32_t row;  // result row of the first staged row; may be negative
 };
@@ -47,7 +48,7 @@ __device__ __forceinline__ TileStore make_tile_store(const Params& params, const
   return store;
 }
 
-// Fills the staged outputs of phases without taps: with the bias, or +0 without one.
+// Fills the staged outputs of phases without taps with the bias, or +0 without a bias.
 template <typename Element>
 __device__ __forceinline__ void stage_empty_phases(const Params& params, const Pass& pass, const float* s_bias,
                                                    Element* s_stage) {
@@ -76,8 +77,8 @@ __device__ __forceinline__ void stage_empty_phases(const Params& params, const P
   }
 }
 
-// Elements begin .. end of a run by `lanes` lanes, at least a vector's elements. g_run and s_run have the same
-// alignment modulo a vector.
+// Stores elements begin .. end of a run with `lanes` lanes, at least one per element of a vector. g_run and s_run have
+// the same alignment modulo a vector.
 template <typename Element>
 __device__ __forceinline__ void store_run(Element* g_run, const Element* s_run, int32_t begin, int32_t end,
                                           int32_t lane, int32_t lanes) {
@@ -94,12 +95,12 @@ __device__ __forceinline__ void store_run(Element* g_run, const Element* s_run, 
   if (tail < end) g_run[tail] = s_run[tail];
 }
 
-// Staged run number `index`: row by row, channels innermost.
+// Staged run `index`: row by row, channels innermost.
 template <typename Element>
 struct Run {
   Element* global;  // at staged column 0
   const Element* shared;
-  int32_t body;  // its whole vectors
+  int32_t body;  // first whole vector
   int32_t body_end;
   bool exists;
 };
@@ -129,7 +130,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
   auto* g_result = static_cast<Element*>(params.result) + store.g_begin;
   const int32_t channels = pass.num_groups * pass.num_co;
   const int32_t rows = params.tile_h * pass.num_phases_h;
-  const int32_t row_step = params.phase_splits > 1 ? params.h.out_stride : 1;  // result rows between staged ones
+  const int32_t row_step = params.phase_splits > 1 ? params.h.out_stride : 1;  // result rows between staged rows
   const int32_t lanes = 1 << params.store_lanes_log2;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) & (lanes - 1);
   const int32_t unit = static_cast<int32_t>(threadIdx.x) >> params.store_lanes_log2;
@@ -137,7 +138,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
   const int32_t inner = unit & (units - 1), outer = unit >> params.store_rows_log2;
   const int32_t outer_step = static_cast<int32_t>(blockDim.x) >> (params.store_lanes_log2 + params.store_rows_log2);
   if (params.channels_last_result) {
-    if (outer >= outer_step) return;  // of a block whose threads are no power of two
+    if (outer >= outer_step) return;  // surplus threads, if the thread count is not a power of two
     // A run is the channels of one pixel.
 #pragma unroll 1
     for (int32_t row = outer; row < rows; row += outer_step) {
@@ -164,7 +165,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
     return;
   }
 #ifdef CONVT_HAS_BULK_COPY
-  // One thread a run copies its whole vectors; sixteen lanes a run write the elements before and after them.
+  // One thread per run copies its whole vectors. Sixteen lanes per run write the elements before and after them.
   constexpr int32_t kVector = 16 / sizeof(Element);
   const int32_t runs = channels * rows;
 #pragma unroll 1
@@ -190,7 +191,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
     }
   }
 #else
-  if (outer >= outer_step) return;  // of a block whose threads are no power of two
+  if (outer >= outer_step) return;  // surplus threads, if the thread count is not a power of two
   const int64_t g_step = outer_step * params.result_stride[1];
   const int32_t s_step = outer_step * params.stage_channel;
 #pragma unroll 1

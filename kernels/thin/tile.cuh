@@ -1,4 +1,4 @@
-// Which results a CTA owns, and which of them are a thread's.
+// The results of a CTA and of a thread.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -13,27 +13,27 @@ using tiling::tile_of;
 
 inline constexpr int kMaxThreads = 256;
 
-// An instance of the forward pass at compile time.
+// Compile-time parameters of a forward instance.
 template <DataType kDataType, int kOutputsValue, int kPositionsValue>
 struct Traits {
   using Element = typename element::ElementOf<kDataType>::type;
-  static constexpr int kOutputs = kOutputsValue;      // virtual outputs of a thread, a multiple of 4
+  static constexpr int kOutputs = kOutputsValue;      // virtual outputs per thread, a multiple of 4
   static constexpr int kQuads = kOutputs / 4;
-  static constexpr int kPositions = kPositionsValue;  // positions of a thread, 32 apart
+  static constexpr int kPositions = kPositionsValue;  // positions per thread, with a stride of 32
   static constexpr int kMinBlocks = kPositions * kOutputs > 64                     ? 1
                                     : kPositions * kOutputs > 32 || kPositions > 4 ? 2
                                                                                    : 3;
 };
 
-// What all tiles of a CTA share.
+// Work that all tiles of a CTA share.
 struct Pass {
   int32_t group;        // first of block_groups
   int32_t num_groups;
   int32_t co;           // first result channel within the group
   int32_t num_co;
-  int32_t phase_h;      // the H phase of a pass that owns one, or 0
+  int32_t phase_h;      // the H phase of a pass that owns one phase, or 0
   int32_t num_phases_h;
-  int32_t num_filled_h;  // of its H phases
+  int32_t num_filled_h;  // H phases with taps
   int32_t first_tile;
   int32_t end_tile;
 };
@@ -56,8 +56,8 @@ __device__ __forceinline__ Pass pass_of_block(const Params& params) {
   return pass;
 }
 
-// Virtual output number `index` of a pass: a result channel in one phase. Quads of four are of one phase, so that
-// they lack the same taps; where every phase has every tap they are packed instead.
+// Virtual output `index` of a pass: a result channel in one phase. The four virtual outputs of a quad have the same
+// phase, and thus the same missing taps. If every phase has every tap, quads may mix phases.
 struct VirtualOutput {
   int32_t co;  // within the pass
   int32_t phase_h;
@@ -65,7 +65,7 @@ struct VirtualOutput {
   bool exists;
 };
 
-// Number n of the bits that are set.
+// Index of the n-th set bit.
 __device__ __forceinline__ int32_t nth_set(uint32_t bits, int32_t n) {
   for (; n > 0; --n) bits &= bits - 1;
   return __ffs(static_cast<int32_t>(bits)) - 1;
