@@ -1,8 +1,8 @@
-// Depthwise layers in channels_last: lanes along the channels. A thread walks down a few neighbouring columns of
-// positions, and keeps the rows of the source that it still needs, and those that are on their way, in registers. So an
-// element of the source comes from device memory once (neighbouring threads' columns overlap in L1), and every load and
-// store of a warp is whole lines. Weights are in shared memory: registers are worth more as rows on their way.
-// This file has what the three directions share. Must not know: which of them uses it.
+// Depthwise layers in channels_last: lanes along the channels. A thread processes a few neighbouring columns of
+// positions from top to bottom. Its registers contain the source rows that it still needs and those in flight. Each
+// source element is thus read from device memory once (neighbouring threads' columns overlap in L1), and every load and
+// store of a warp covers whole lines. Weights are in shared memory, because registers are better used for rows in
+// flight. All three directions share this file.
 #pragma once
 
 #include "depthwise/channels_last_layout.h"
@@ -19,17 +19,17 @@ struct ChannelsLastTraits {
   using Element = typename element::ElementOf<kDataType>::type;
   static constexpr int kKernel = kKernelValue;
   static constexpr int kStride = kStrideValue;
-  static constexpr int kVector = kVectorValue;  // channels of a thread
-  static constexpr int kPositions = kPositionsValue;  // columns of a thread
+  static constexpr int kVector = kVectorValue;  // channels per thread
+  static constexpr int kPositions = kPositionsValue;  // columns per thread
   static constexpr int kRowsAhead = kRowsAheadValue;
-  // Taps of a phase along an axis, or results of the gradient that a row belongs to, at most.
+  // Maximum taps per phase and axis, which is also the maximum number of result rows that read a row in the gradient.
   static constexpr int kTaps = (kKernel + kStride - 1) / kStride;
   using Channels = element::Vector<Element, kVector>;
-  // For channels that are no vectors: a thread has one.
+  // Variant for misaligned channels: one channel per thread.
   using Single = ChannelsLastTraits<kDataType, kKernel, kStride, 1, kPositions, kRowsAhead>;
 };
 
-// A thread's positions: columns `column` and on, rows row .. row_end - 1 of one image, channels `channel` and on.
+// Positions of a thread: columns from `column` on, rows row .. row_end - 1 of one image, channels from `channel` on.
 struct ChannelsLastPlace {
   int32_t image;
   int32_t channel_block;
@@ -59,14 +59,14 @@ struct ChannelsLastPlace {
   }
 };
 
-// The weights of a CTA's channels as float32 in shared memory, [tap][lane][kVector].
+// Weights of a CTA's channels as float32 in shared memory, [tap][lane][kVector].
 template <typename Traits>
 struct ChannelsLastWeights {
   static constexpr int kVector = Traits::kVector;
-  uint32_t s_lane;  // the thread's lane in tap 0
+  uint32_t s_lane;  // address of the thread's lane in tap 0
   int32_t tap_bytes;
 
-  // All threads of the CTA.
+  // Called by all threads of the CTA.
   __device__ __forceinline__ ChannelsLastWeights(const ChannelsLastParams& params, const ChannelsLastPlace& place) {
     extern __shared__ float4 s_weights[];
     auto* s_values = reinterpret_cast<float*>(s_weights);
@@ -86,7 +86,7 @@ struct ChannelsLastWeights {
     }
     s_lane = ptx::shared_address(s_values + place.lane * kVector);
     tap_bytes = params.lanes * kVector * static_cast<int32_t>(sizeof(float));
-    __syncthreads();  // all weights are there
+    __syncthreads();  // all weights are loaded
   }
 
   __device__ __forceinline__ void load(int tap, float (&r_weight)[kVector]) const {
@@ -100,7 +100,7 @@ struct ChannelsLastWeights {
   }
 };
 
-// The element of a tensor in channels_last at a thread's first channel; row and column may lie outside.
+// Address of a thread's first channel at (row, column), which may be outside the tensor.
 template <typename Element>
 __device__ __forceinline__ Element* channels_last_place(const void* tensor, const int64_t (&stride)[4],
                                                         const ChannelsLastPlace& place, int32_t row, int32_t column) {
@@ -108,21 +108,21 @@ __device__ __forceinline__ Element* channels_last_place(const void* tensor, cons
          row * stride[2] + column * stride[3];
 }
 
-// Rows of an operand on their way past a thread, kColumns wide. A row that does not exist is the nearest one that does:
-// a load behind a branch would be waited for together with all others. Columns that do not exist are never loaded.
-// kWhole: all columns exist, and loads have no conditions: one that may not be taken keeps its register's old value, so
-// that it cannot begin before that value's last use.
+// Streams rows of an operand, kColumns wide, through a thread's registers. Instead of a nonexistent row it loads the
+// nearest existing one: a load in a branch would make the compiler wait for all loads at once. Nonexistent columns are
+// never loaded. kWhole: all columns exist and loads are unconditional. A predicated load must preserve its register's
+// old value, so it cannot issue before that value's last use.
 template <typename Traits, int kColumns, bool kWhole>
 struct ChannelsLastRows {
   using Element = typename Traits::Element;
   using Row = typename Traits::Channels[kColumns];
 
-  const Element* g_row;  // the next row's first column
+  const Element* g_row;  // first column of the next row
   int64_t row_stride;
   int64_t column_stride;
   int32_t next;
-  int32_t last;  // row that exists, or that anybody needs
-  uint32_t exist;  // columns, one bit each
+  int32_t last;  // last row that exists and is needed
+  uint32_t exist;  // bit mask of existing columns
 
   __device__ __forceinline__ ChannelsLastRows(const void* tensor, const int64_t (&stride)[4],
                                               const ChannelsLastPlace& place, int32_t first_row, int32_t row_end,

@@ -1,7 +1,7 @@
-// The forward pass of depthwise layers in channels_last:
+// Forward pass of depthwise layers in channels_last:
 //     y[oh, ow] = bias + sum over taps, kh then kw ascending, of  x[(oh + padding - kh) / S, ...] * w[kh, kw]
-// Positions are counted from the padded output's edge: all phases of position q read rows, and columns, q, q - 1, ...
-// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
+// Positions are counted from the padded output's edge: all phases of position q read rows (and columns) q, q - 1, ....
+// Launched by depthwise/launch.cpp.
 #pragma once
 
 #include "depthwise/channels_last.cuh"
@@ -30,12 +30,13 @@ struct ChannelsLastForward {
     const auto* g_bias = static_cast<const Element*>(params.bias);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
-      // Without a bias -0 is added, the one number that changes no sum.
+      // Without a bias, add -0: it leaves every sum unchanged.
       r_bias[i] = g_bias == nullptr ? -0.0f : element::to_accumulator(g_bias[place.channel + i]);
     }
   }
 
-  // All phases of position row q, which is in slot `slot` + kBefore. kAllRows: they and their source rows exist.
+  // Computes all phases of position row q, which is in slot `slot` + kBefore. kAllRows: they and their source rows
+  // exist.
   template <bool kAllRows>
   __device__ __forceinline__ void compute(int slot, const Rows& rows, int32_t q, Element* g_result) const {
 #pragma unroll
@@ -81,8 +82,8 @@ struct ChannelsLastForward {
     }
   }
 
-  // The next kSlots position rows, q and on. Each is followed by the load of the row of the source that takes the place
-  // of the one that nobody needs any more. kInside: all of them are the CTA's, and have all their rows.
+  // Computes the next kSlots position rows, from q on. After each, the next source row is loaded into the slot that is
+  // no longer needed. kInside: all of them belong to the CTA and have all source rows.
   template <bool kInside>
   __device__ __forceinline__ void compute_group(Rows& rows, int32_t& q, int32_t row_end, Element*& g_result) {
 #pragma unroll

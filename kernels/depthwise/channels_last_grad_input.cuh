@@ -1,15 +1,15 @@
-// The gradient of the input of depthwise layers in channels_last:
+// Gradient of the input of depthwise layers in channels_last:
 //     gx[ih, iw] = sum over taps, kh then kw ascending, of  gy[ih * S - padding + kh, ...] * w[kh, kw]
-// Each row of grad_output is used once, for all the rows of gx that it belongs to, whose sums are in registers: rows
-// come from the top, so that every sum gets its terms in the order of kh.
-// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
+// Each row of grad_output is used once, for all rows of gx that read it. The accumulators of these rows are in
+// registers. Rows are processed from top to bottom, so that every sum adds its terms in the order of kh. Launched by
+// depthwise/launch.cpp.
 #pragma once
 
 #include "depthwise/channels_last.cuh"
 
 namespace convt::depthwise {
 
-// kWhole: all columns of grad_output and of gx exist.
+// kWhole: all columns of grad_output and gx exist.
 template <typename Traits, bool kWhole>
 struct ChannelsLastGradInput {
   using Element = typename Traits::Element;
@@ -21,9 +21,9 @@ struct ChannelsLastGradInput {
   const ChannelsLastParams& params;
   const ChannelsLastWeights<Traits>& weights;
   typename Rows::Row r_rows[kAhead];
-  float r_acc[kTaps][kPositions][kVector];  // [0]: of the row of gx that is completed next
+  float r_acc[kTaps][kPositions][kVector];  // [0]: the next row of gx to be completed
 
-  // Adds row number `slot` of grad_output to the sums of all rows of gx that it belongs to.
+  // Accumulates the row of grad_output in slot `slot` for all rows of gx that read it.
   __device__ __forceinline__ void add(int slot, const Rows& rows) {
 #pragma unroll
     for (int later = 0; later < kTaps; ++later) {
@@ -69,8 +69,8 @@ struct ChannelsLastGradInput {
     }
   }
 
-  // The next kAhead rows of grad_output, `row` and on, which complete rows ih and on of gx. kInside: all of them exist
-  // and are the CTA's.
+  // Processes the next kAhead rows of grad_output, from `row` on, which complete rows of gx from ih on. kInside: all of
+  // them exist and belong to the CTA.
   template <bool kInside>
   __device__ __forceinline__ void add_group(Rows& rows, int32_t& row, int32_t& ih, const ChannelsLastPlace& place,
                                             Element*& g_result) {
@@ -78,8 +78,8 @@ struct ChannelsLastGradInput {
     for (int slot = 0; slot < kAhead; ++slot) {
       if (kInside || (row >= 0 && row < params.h.out)) add(slot, rows);
       ++row;
-      // The row is loaded after the last use of its slot: for a row that is still needed the compiler would take other
-      // registers, and the moves from these would wait for the load.
+      // Load a row after the last use of its slot. Otherwise the compiler would allocate other registers, and the moves
+      // from them would wait for the load.
       rows.load(r_rows[slot]);
       if (slot % kStride < kStride - 1) continue;
       if (kInside || ih >= place.row) {
@@ -93,8 +93,8 @@ struct ChannelsLastGradInput {
 
   __device__ __forceinline__ void run(const ChannelsLastPlace& place) {
 #pragma unroll
-    for (int later = 0; later < kTaps; ++later) next_accumulators();  // all are +0
-    // Rows of gx above the first, which the first rows of grad_output belong to as well, are not stored.
+    for (int later = 0; later < kTaps; ++later) next_accumulators();  // sets all accumulators to +0
+    // The first rows of grad_output also contribute to rows of gx above the CTA's first; these are not stored.
     int32_t ih = place.row - (kTaps - 1);
     int32_t row = ih * kStride - params.h.padding + kKernel - kStride;
     const int32_t end = (place.row_end - 1) * kStride - params.h.padding + kKernel;

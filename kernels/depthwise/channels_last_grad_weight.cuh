@@ -1,13 +1,13 @@
-// The gradient of the weight of depthwise layers in channels_last:
+// Gradient of the weight of depthwise layers in channels_last:
 //     slab[kh, kw] = sum over a thread's pixels, rows before columns, of  x[ih, iw] * gy[ih * S - padding + kh, ...],
 //     then over the threads of the CTA that have the same channels, by their columns ascending
-// Rows of grad_output come past from the top, each for all the rows of pixels whose taps read it, which are in
-// registers; so are the sums. The walk has no branches, because behind a branch the compiler waits for all loads
-// instead of the oldest. So what does not exist is multiplied as zero, and where that gives NaN the sums are computed
-// again, term by term. Warps whose columns all exist load without conditions: a load that may not be taken keeps its
-// register's old value, and so waits for that value's last use.
+// Rows of grad_output stream from top to bottom, each for all pixel rows whose taps read it. The pixel rows and the
+// accumulators are in registers. The loop has no branches, because after a branch the compiler waits for all loads
+// instead of the oldest. Nonexistent elements are therefore multiplied as zeros. If a sum becomes NaN, it is recomputed
+// from the existing terms. Warps whose columns all exist load unconditionally: a predicated load must preserve its
+// register's old value, so it waits for that value's last use.
 //
-// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
+// Launched by depthwise/launch.cpp.
 #pragma once
 
 #include "depthwise/channels_last.cuh"
@@ -17,7 +17,7 @@ namespace convt::depthwise {
 template <typename Traits>
 using ChannelsLastAccumulators = float[Traits::kKernel][Traits::kKernel][Traits::kVector];
 
-// A row, or zeros where it does not exist.
+// Copies a row, or zeros if it does not exist.
 template <typename Channels, int kColumns>
 __device__ __forceinline__ void copy_if(bool exists, const Channels (&r_from)[kColumns], Channels (&r_to)[kColumns]) {
 #pragma unroll
@@ -32,9 +32,9 @@ struct ChannelsLastGradWeight {
   using Element = typename Traits::Element;
   static constexpr int kKernel = Traits::kKernel, kStride = Traits::kStride, kTaps = Traits::kTaps;
   static constexpr int kVector = Traits::kVector, kPositions = Traits::kPositions, kAhead = Traits::kRowsAhead;
-  // Rows of pixels in registers: those that a row of grad_output meets, and those on their way. After a group of them,
-  // and their rows of grad_output, every row has its first registers again: nothing is moved, as moves wait for what
-  // has not arrived.
+  // Pixel rows in registers: those that read the current row of grad_output, and those in flight. After a group of
+  // pixel rows and their rows of grad_output, every row is in the same registers again. Nothing is moved, because a
+  // move would wait for loads in flight.
   static constexpr int kPixelRows = kTaps + kAhead / kStride;
   static constexpr int kGroup = channels_last_group(kKernel, kStride, kAhead);
   static_assert(kAhead % kStride == 0 && kGroup % kPixelRows == 0 && kGroup * kStride % kAhead == 0);
@@ -47,8 +47,8 @@ struct ChannelsLastGradWeight {
   typename Rows::Row r_rows[kAhead];
   typename Pixels::Row r_pixels[kPixelRows];
 
-  // The next kGroup rows of pixels, ih and on, with the rows of grad_output from `row` on. kInside: all of them exist
-  // and are the CTA's.
+  // Processes the next kGroup pixel rows, from ih on, with the rows of grad_output from `row` on. kInside: all of them
+  // exist and belong to the CTA.
   template <bool kInside>
   __device__ __forceinline__ void add_group(Rows& rows, Pixels& pixels, int32_t& row, int32_t& ih) {
 #pragma unroll
@@ -76,7 +76,7 @@ struct ChannelsLastGradWeight {
         }
       }
       ++row;
-      // The row is loaded after the last use of its registers: otherwise it would get others, and be moved.
+      // Load a row after the last use of its registers. Otherwise the compiler would allocate others and add moves.
       rows.load(r_row);
       if (slot % kStride == kStride - 1) {
         ++ih;
@@ -86,7 +86,7 @@ struct ChannelsLastGradWeight {
   }
 
   __device__ __forceinline__ void add_all() {
-    // Rows of pixels above the first, which the first rows of grad_output belong to as well, are not this CTA's.
+    // The first rows of grad_output are also read by pixel rows above the first, which do not belong to this CTA.
     int32_t ih = place.row - (kTaps - 1);
     int32_t row = ih * kStride - params.h.padding + kKernel - kStride;
     const int32_t end = (place.row_end - 1) * kStride - params.h.padding + kKernel;
@@ -119,7 +119,7 @@ struct ChannelsLastGradWeight {
     return found;
   }
 
-  // Adds the sums up again in their order, but only the terms that exist.
+  // Recomputes the sums in their order from the existing terms only.
   __device__ __forceinline__ void add_terms() {
 #pragma unroll
     for (int tap = 0; tap < kKernel * kKernel; ++tap) {
@@ -148,7 +148,7 @@ struct ChannelsLastGradWeight {
   }
 };
 
-// Adds the sums of a CTA's threads, by their columns ascending, and stores the slab.
+// Adds the accumulators of a CTA's threads, by ascending columns, and stores the slab.
 template <typename Traits>
 __device__ __forceinline__ void store_slab(const ChannelsLastParams& params, const ChannelsLastPlace& place,
                                            const ChannelsLastAccumulators<Traits>& r_acc) {
@@ -164,7 +164,7 @@ __device__ __forceinline__ void store_slab(const ChannelsLastParams& params, con
       for (int i = 0; i < kVector; ++i) s_mine[tap * channels + i] = r_acc[tap / kKernel][tap % kKernel][i];
     }
   }
-  __syncthreads();  // all sums are there
+  __syncthreads();  // the accumulators of all threads are visible
   const int32_t column_block = static_cast<int32_t>(blockIdx.x) % params.column_blocks;
   const int32_t chunk = (place.row - params.positions_h.first) / params.rows;
   const int64_t slab = (int64_t{place.image} * params.chunks + chunk) * params.column_blocks + column_block;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void store_slab(const ChannelsLastParams& params, con
 template <typename Traits, bool kWhole>
 __device__ __forceinline__ void add_sums(const ChannelsLastParams& params, const ChannelsLastPlace& place,
                                          ChannelsLastAccumulators<Traits>& r_acc) {
-  ChannelsLastGradWeight<Traits, kWhole> gradient{params, place, r_acc};  // rows that are never loaded are zeros
+  ChannelsLastGradWeight<Traits, kWhole> gradient{params, place, r_acc};  // unloaded rows are zeros
   gradient.add_all();
   if (gradient.has_nan()) gradient.add_terms();
 }
@@ -194,7 +194,7 @@ __device__ __forceinline__ void channels_last_grad_weight(const ChannelsLastPara
   const bool whole = place.exists && first_column >= 0 && place.column + Traits::kPositions <= params.w.in &&
                      first_column + (Traits::kPositions - 1) * Traits::kStride + Traits::kKernel <= params.w.out;
   ChannelsLastAccumulators<Traits> r_acc = {};
-  // Channels one by one are rare: one way through them is enough.
+  // Single channels are rare, so they share one variant.
   if (Traits::kVector > 1 && __all_sync(0xffffffffu, whole) != 0) {
     add_sums<Traits, true>(params, place, r_acc);
   } else if (place.exists) {

@@ -1,4 +1,4 @@
-// Candidates for depthwise layers in channels_last, and their estimated times.
+// Candidates for depthwise layers in channels_last, with estimated times.
 #include <algorithm>
 
 #include "depthwise/channels_last_layout.h"
@@ -14,12 +14,12 @@ PositionRange positions_of(const Axis& axis, Direction direction) {
   return PositionRange{first, (axis.out - 1 + axis.padding) / axis.stride - first + 1};
 }
 
-// Rows of a CTA, on which a fifth of the time hangs. The forward pass, which waits for its stores, wants few, in whole
-// groups: then no SM is without work at the end. The gradient of the input also reads rows before its first, so what
-// counts is how many rows the SMs walk down in whole waves.
+// Rows per CTA, which affect the time by up to a fifth. The forward pass waits for its stores: it uses few rows, in
+// whole groups, so that no SM idles at the end. The gradient of the input also reads rows before its first, so it
+// minimizes the total rows that an SM processes in whole waves.
 int32_t rows_of_blocks(const ConvTProblem& problem, const DeviceInfo& device, const ThinChannelsLastInstance& instance,
                        int32_t vector) {
-  constexpr int32_t kForwardRows = 8, kMostRows = 32, kFewestRows = 2, kBegin = 3;  // kBegin: what a CTA costs besides
+  constexpr int32_t kForwardRows = 8, kMostRows = 32, kFewestRows = 2, kBegin = 3;  // kBegin: cost of a CTA
   const bool forward = problem.direction == Direction::kForward;
   const int64_t resident = int64_t{device.num_sms} * kChannelsLastBlocksPerSm;
   const int32_t step =
@@ -37,13 +37,13 @@ int32_t rows_of_blocks(const ConvTProblem& problem, const DeviceInfo& device, co
   return best;
 }
 
-// Rows of a CTA of the gradient of the weight, by the problem alone: whole groups of rows, as many as still give every
-// SM of the reference GPU all the CTAs that it holds. More than kMostRows were slower.
+// Rows per CTA in the gradient of the weight. They depend only on the problem: whole groups of rows, as many as still
+// fill every SM of the reference GPU with resident CTAs. More than kMostRows are slower.
 int32_t rows_of_grad_weight(const ConvTProblem& problem, const ThinChannelsLastInstance& instance, int32_t vector) {
   constexpr int32_t kMostRows = 18;
   const int64_t resident = int64_t{h200().num_sms} * kChannelsLastBlocksPerSm;
   const int32_t group = channels_last_group(instance.kernel, instance.stride, instance.rows_ahead);
-  const int32_t before = ceil_div(instance.kernel, instance.stride) - 1;  // rows that a CTA's first group also passes
+  const int32_t before = ceil_div(instance.kernel, instance.stride) - 1;  // extra rows of a CTA's first group
   ThinChannelsLastLayout layout;
   int32_t rows = (kMostRows + before) / group * group - before;
   while (rows > group && make_thin_channels_last_layout(problem, instance, rows, vector, &layout) &&
@@ -64,7 +64,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinC
   const bool forward = problem.direction == Direction::kForward;
   const bool of_weight = problem.direction == Direction::kGradWeight;
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
-  // Warp instructions of a row of positions: products, loads with their addresses, stores, or loads of pixels.
+  // Warp instructions per row of positions: products, loads with their addresses, and stores or loads of pixels.
   const double taps = instance.kernel * instance.kernel * positions;
   const double loads = forward ? positions + kept / stride : stride * ((positions - 1) * stride + instance.kernel);
   const double stores = forward ? positions * stride * stride : positions;
@@ -75,15 +75,14 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinC
   const double inputs = input_elements(problem);
   const double outputs = output_elements(problem);
   const double again = 1 + kept / stride / rows;
-  // Elements one by one: more instructions in flight for fewer bytes.
+  // Element-wise access needs more instructions in flight for fewer bytes.
   const double alone = layout.vector == 1 ? 1.7 : 1;
-  // Columns at a row's ends take the gradient of the weight longer. It reads, which takes less than a copy of as many
-  // bytes.
+  // Border columns slow down the gradient of the weight. It only reads, which is faster than a copy of the same size.
   const double copies = of_weight ? 0.9 * (1 + 8.0 / problem.w.in) : 1.08;
   plan->memory_us = (copies * alone * bytes * (inputs * (forward ? again : 1) + outputs * (forward ? 1 : again)) +
                      2.0 * static_cast<double>(plan->workspace_bytes)) /
                     (device.copy_gb_per_s * 1e3);
-  // What a call takes at least: cold instructions, of which 4 x 4 taps have the most; a second launch for the slabs.
+  // Minimum time of a call: cold instructions (most for 4 x 4 taps), and a second launch for slabs.
   const double least_us = of_weight ? 11 : instance.kernel == 4 ? 8 : 6.3;
   plan->estimate_us = std::max(plan->compute_us, plan->memory_us) +
                       (of_weight ? 0.65 : 0.16) * std::min(plan->compute_us, plan->memory_us) + least_us;
@@ -113,7 +112,7 @@ bool make_thin_channels_last_layout(const ConvTProblem& problem, const ThinChann
   layout->positions_w = positions_of(w, problem.direction);
   layout->channels = static_cast<int32_t>(problem.c_in);
   layout->vector = vector;
-  // A warp takes as many neighbouring channels as there are, up to its width, in blocks of about the same size.
+  // A warp processes up to 32 neighbouring vectors, in blocks of about equal size.
   const int32_t vectors = layout->channels / vector;
   layout->channel_blocks = ceil_div(vectors, 32);
   layout->lanes = ceil_div(vectors, layout->channel_blocks);
@@ -143,7 +142,7 @@ void add_thin_channels_last_plans(const ConvTProblem& problem, const DeviceInfo&
     plan.num_blocks = layout.num_blocks;
     plan.tile = ThinChannelsLastTile{index, rows, vector, layout.lanes * vector, layout.columns * instance.positions};
     if (of_weight) {
-      // Where operands begin between vectors, launch/ takes every channel alone.
+      // If operands are not vector-aligned, launch/ uses one channel per thread.
       if (!make_thin_channels_last_layout(problem, instance, rows, 1, &single)) continue;
       plan.workspace_bytes = slab_bytes(problem, std::max(num_slabs(problem, layout), num_slabs(problem, single)));
       if (plan.workspace_bytes > kMaxWorkspaceBytes) continue;

@@ -1,9 +1,9 @@
-// The forward pass of depthwise layers in NCHW: a warp walks down a strip of one channel, every element of x is read
-// once, into registers, and no warp waits for another.
+// Forward pass of depthwise layers in NCHW. A warp processes a strip of one channel from top to bottom and reads every
+// element of x once, into registers. Warps do not synchronize.
 //     y[oh, ow] = bias + sum over taps, kh then kw ascending, of  x[(oh + padding - kh) / S, ...] * w[kh, kw]
-// Rows are counted from the padded output's edge, so that all H phases of row q read rows q, q - 1, ...; columns from
-// the output's own, so that a lane's results are one vector, and the W padding is known at compile time.
-// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
+// Rows are counted from the padded output's edge, so that all H phases of row q read rows q, q - 1, .... Columns are
+// counted from the unpadded output's edge, so that a lane's results form one vector. The W padding is therefore a
+// template parameter. Launched by depthwise/launch.cpp.
 #pragma once
 
 #include "depthwise/rows.cuh"
@@ -15,19 +15,19 @@ struct DepthwiseForwardTraits {
   using Element = typename element::ElementOf<kDataType>::type;
   static constexpr int kKernel = kKernelValue;
   static constexpr int kStride = kStrideValue;
-  static constexpr int kTaps = (kKernel + kStride - 1) / kStride;  // of an axis and phase, at most
-  static constexpr int kColumns = depthwise_columns(kDataType, Direction::kForward);  // of y, of a lane
-  static constexpr int kOwn = kColumns / kStride;  // columns of x, of a lane
+  static constexpr int kTaps = (kKernel + kStride - 1) / kStride;  // maximum per axis and phase
+  static constexpr int kColumns = depthwise_columns(kDataType, Direction::kForward);  // columns of y per lane
+  static constexpr int kOwn = kColumns / kStride;  // columns of x per lane
   static constexpr int kAhead = 2;  // rows of x in flight
   static_assert(kColumns % kStride == 0);
 };
 
-// Which columns of x a lane's results read, from its first own.
+// Columns of x that a lane's results read, relative to its first own column.
 template <typename Traits, int kPadding>
 struct ForwardWindow {
   static constexpr int kStride = Traits::kStride;
 
-  // Tap number t of result column i: its kw, and its column of x.
+  // Tap t of result column i: its kw, and its column of x.
   static __host__ __device__ constexpr int tap(int i, int t) { return (i + kPadding) % kStride + kStride * t; }
   static __host__ __device__ constexpr int column(int i, int t) { return (i + kPadding) / kStride - t; }
 
@@ -57,7 +57,7 @@ __device__ __forceinline__ void depthwise_forward(const DepthwiseParams& params,
   float r_weight[kKernel][kKernel];
   load_weight<Element>(params, strip.channel, r_weight);
   const float bias = params.bias == nullptr
-                         ? -0.0f  // the one number that changes no sum
+                         ? -0.0f  // adding -0 leaves every sum unchanged
                          : element::to_accumulator(static_cast<const Element*>(params.bias)[strip.channel]);
   const int32_t column = (strip.strip * 32 + strip.lane) * Traits::kOwn, result_column = column * kStride;
   int32_t q = params.first_row + strip.chunk * params.rows;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void depthwise_forward(const DepthwiseParams& params,
                     result_column * params.y_stride[3];
   const bool stores_vectors = params.y_vectors && result_column + kColumns <= params.w.out;
 
-  float r_windows[kTaps][Rows::kWindow];  // rows q, q - 1, ...
+  float r_windows[kTaps][Rows::kWindow];  // rows q, q - 1, ... of x
 #pragma unroll
   for (int t = kTaps - 1; t > 0; --t) {
     typename Rows::Raw raw{};
@@ -82,7 +82,7 @@ __device__ __forceinline__ void depthwise_forward(const DepthwiseParams& params,
   typename Rows::Raw r_ahead[kAhead] = {};
 #pragma unroll
   for (int k = 0; k < kAhead; ++k) rows.load(r_ahead[k]);
-  // All phases of row q. kAllRows: they and the rows of x that they read exist.
+  // Computes all phases of row q. kAllRows: these result rows and the rows of x that they read exist.
   auto compute = [&](auto all_rows) {
     constexpr bool kAllRows = all_rows();
 #pragma unroll
@@ -145,7 +145,7 @@ __device__ __forceinline__ void depthwise_forward(const DepthwiseParams& params,
   const int32_t column = (strip.strip * 32 + strip.lane) * Traits::kOwn;
   const int32_t result_column = column * Traits::kStride;
   const bool has_columns = column + Traits::kOwn <= params.w.in;
-  // A lane without results may have columns that the lane before needs.
+  // A lane without results may own columns that the previous lane needs.
   const bool whole = result_column < params.w.out ? has_columns && result_column + Traits::kColumns <= params.w.out
                                                   : has_columns || column >= params.w.in;
   if (__all_sync(0xffffffffu, params.x_vectors && params.y_vectors && whole) != 0) {
@@ -155,7 +155,7 @@ __device__ __forceinline__ void depthwise_forward(const DepthwiseParams& params,
   }
 }
 
-// The planner admits W paddings below kKernel alone.
+// The planner only admits W paddings below kKernel.
 template <typename Traits>
 __global__ void __launch_bounds__(kDepthwiseThreads, 5)
     depthwise_forward_kernel(const __grid_constant__ DepthwiseParams params) {

@@ -1,9 +1,9 @@
-// The gradients of depthwise layers in NCHW: every element of grad_output is read once, into registers, and no warp
-// waits for another. Both gradients slide over the rows of grad_output:
+// Gradients of depthwise layers in NCHW. Every element of grad_output is read once, into registers. Warps do not
+// synchronize. Both gradients stream the rows of grad_output:
 //     gx[ih, iw]  = sum over taps, kh then kw ascending, of  gy[ih * S - padding + kh, ...] * w[kh, kw]
 //     slab[kh, kw] = sum over a lane's pixels ascending of   x[ih, iw] * gy[...], then over the lanes of the warp, in
 //     halves
-// Launched by depthwise/launch.cpp. Must not know: torch, how the plan was chosen.
+// Launched by depthwise/launch.cpp.
 #pragma once
 
 #include "depthwise/rows.cuh"
@@ -18,18 +18,18 @@ struct DepthwiseTraits {
   static constexpr int kKernel = kKernelValue;
   static constexpr int kStride = kStrideValue;
   static constexpr int kKept = kKernel - kStride;                  // columns that neighbours share
-  static constexpr int kRows = (kKernel + kStride - 1) / kStride;  // of pixels that one row belongs to, at most
-  static constexpr int kSteps = kOfInput ? 2 : 1;                  // of kStride rows of grad_output, in flight
-  static constexpr int kColumns = depthwise_columns(kDataType, Direction::kGradInput);  // of grad_output, of a lane
-  static constexpr int kPixels = kColumns / kStride;                                    // of a lane and row
+  static constexpr int kRows = (kKernel + kStride - 1) / kStride;  // maximum pixel rows that read one row
+  static constexpr int kSteps = kOfInput ? 2 : 1;                  // groups of kStride rows of grad_output in flight
+  static constexpr int kColumns = depthwise_columns(kDataType, Direction::kGradInput);  // per lane
+  static constexpr int kPixels = kColumns / kStride;                                    // pixels per lane and row
   static_assert(kStride <= kKernel && kKept <= kColumns && kColumns % kStride == 0);
 };
 
-// A warp's pixels: rows h .. h_end - 1, columns from w on, of which a lane has kPixels.
+// Pixels of a warp: rows h .. h_end - 1, columns from w on, kPixels per lane.
 struct PixelStrip : Strip {
   int32_t h;
   int32_t h_end;
-  int32_t w;  // of the lane
+  int32_t w;  // first column of the lane
 
   __device__ __forceinline__ PixelStrip(const DepthwiseParams& params, int32_t lane_pixels) : Strip(params) {
     h = chunk * params.rows;
@@ -42,16 +42,17 @@ template <typename Traits, int kPadding, bool kWhole>
 using GradientRows =
     DepthwiseRows<typename Traits::Element, Traits::kColumns, kPadding, Traits::kKept - kPadding, kWhole>;
 
-// Calls use(rows, ih, later, r_row, k_h) for every row of grad_output that pixel rows h .. h_end - 1 read, from the
-// top: as tap row k_h of pixel row ih + later, for each of the kRows pixel rows that it belongs to, those outside the
-// strip too. Then done(ih) when the last of ih's rows has been used. The next rows' loads are in flight meanwhile.
+// Calls use(rows, ih, later, r_row, k_h) for every row of grad_output that pixel rows h .. h_end - 1 read, from top to
+// bottom: once for each of the kRows pixel rows that read it, where it is tap row k_h of pixel row ih + later. These
+// may be outside the strip. Calls done(ih) after the last row that pixel row ih reads. Loads of the next rows are in
+// flight meanwhile.
 template <typename Traits, int kPadding, bool kWhole, typename Use, typename Done>
 __device__ __forceinline__ void slide(const DepthwiseParams& params, const PixelStrip& strip, Use use, Done done) {
   constexpr int kKernel = Traits::kKernel, kStride = Traits::kStride, kSteps = Traits::kSteps;
   using Element = typename Traits::Element;
   using Rows = GradientRows<Traits, kPadding, kWhole>;
   int32_t ih = strip.h - (Traits::kRows - 1);
-  int32_t row = ih * kStride - params.h.padding + kKernel - kStride;  // the first that no earlier pixel row ends with
+  int32_t row = ih * kStride - params.h.padding + kKernel - kStride;  // first row that no earlier pixel row reads last
   const int32_t end = min((strip.h_end - 1) * kStride - params.h.padding + kKernel, params.h.out);
   const auto* g_plane =
       static_cast<const Element*>(params.y) + strip.image * params.y_stride[0] + strip.channel * params.y_stride[1];
@@ -65,7 +66,7 @@ __device__ __forceinline__ void slide(const DepthwiseParams& params, const Pixel
   while (true) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step, row += kStride) {
-      // All rows of a step together: they are waited for as one.
+      // Wait once for all rows of a step.
       float r_rows[kStride][Rows::kWindow];
 #pragma unroll
       for (int k = 0; k < kStride; ++k) rows.finish(r_ahead[step][k], r_rows[k]);
@@ -78,8 +79,8 @@ __device__ __forceinline__ void slide(const DepthwiseParams& params, const Pixel
           if (k_h >= 0) use(rows, ih, later, r_rows[k], k_h);
         }
       }
-      // The rows are loaded after the last use of their registers: for rows that are still needed the compiler would
-      // take other registers, and the moves from these would wait for the loads.
+      // Load a row after the last use of its registers. Otherwise the compiler would allocate other registers, and the
+      // moves from them would wait for the loads.
 #pragma unroll
       for (int k = 0; k < kStride; ++k) rows.load(r_ahead[step][k]);
       done(ih);
@@ -96,7 +97,7 @@ __device__ __forceinline__ void depthwise_grad_input(const DepthwiseParams& para
   load_weight<Element>(params, strip.channel, r_weight);
   auto* g_pixels = static_cast<Element*>(params.x) + strip.image * params.x_stride[0] +
                    strip.channel * params.x_stride[1] + strip.w * params.x_stride[3] + strip.h * params.x_stride[2];
-  float r_acc[kRows][kPixels] = {};  // [0]: of the row of pixels that is completed next
+  float r_acc[kRows][kPixels] = {};  // [0]: the next pixel row to be completed
   auto use = [&](const auto& rows, int32_t, int later, const auto& r_row, int k_h) {
 #pragma unroll
     for (int k_w = 0; k_w < kKernel; ++k_w) {
@@ -146,10 +147,10 @@ __device__ __forceinline__ void depthwise_grad_weight(const DepthwiseParams& par
       pixels.load(g_row, params.x_stride[3], params.w.in - strip.w);
     }
   };
-  element::Vector<Element, kPixels> r_pixels[kRows + 1] = {};  // rows ih, ih + 1, ..., and one on its way
+  element::Vector<Element, kPixels> r_pixels[kRows + 1] = {};  // rows ih, ih + 1, ..., and one in flight
   load_pixels(strip.h, r_pixels[kRows - 1]);
   load_pixels(strip.h + 1, r_pixels[kRows]);
-  // Which products exist of a row, one bit each: of pixels that exist with columns that do.
+  // Bit mask of a row's products whose pixel and column exist.
   uint32_t terms = 0;
 #pragma unroll
   for (int term = 0; term < kPixels * kKernel; ++term) {
@@ -190,7 +191,7 @@ template <typename Traits, int kPadding>
 __device__ __forceinline__ void depthwise_gradient(const DepthwiseParams& params, const PixelStrip& strip) {
   const int32_t column = strip.w * Traits::kStride;
   const bool has_columns = column + Traits::kColumns <= params.w.out;
-  // A lane without pixels may have columns that the lane before needs.
+  // A lane without pixels may own columns that the previous lane needs.
   const bool whole = strip.w < params.w.in ? has_columns && strip.w + Traits::kPixels <= params.w.in
                                            : has_columns || column >= params.w.out;
   auto run = [&](auto all_whole) {
@@ -207,7 +208,7 @@ __device__ __forceinline__ void depthwise_gradient(const DepthwiseParams& params
   }
 }
 
-// The planner admits paddings up to kKept alone: a window begins kPadding columns before a lane's own.
+// The planner only admits paddings up to kKept: a window starts kPadding columns before a lane's own.
 template <typename Traits>
 __global__ void __launch_bounds__(kDepthwiseThreads, 4)
     depthwise_kernel(const __grid_constant__ DepthwiseParams params) {

@@ -1,4 +1,4 @@
-// The compiled kernels of depthwise layers: the one list that launches, planning and tests read.
+// Compiled kernels of depthwise layers. Launches, planning and tests read these lists.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace convt {
 
-// A kernel of a depthwise layer, of a square kernel and one stride.
+// Kernel of a depthwise layer, for one square kernel size and one stride.
 struct ThinDepthwiseInstance {
   const char* name;
   DataType dtype;
@@ -48,9 +48,9 @@ inline constexpr ThinDepthwiseInstance kThinDepthwiseInstances[] = {
 };
 inline constexpr int32_t kNumThinDepthwiseInstances = count_of(kThinDepthwiseInstances);
 
-// A kernel of a depthwise layer in channels_last, of a square kernel and one stride. A thread has `vector` neighbouring
-// channels at `positions` positions. `rows_ahead`: rows of the source, or of grad_output, on their way, as many as were
-// fastest without spilled registers.
+// Kernel of a depthwise layer in channels_last, for one square kernel size and one stride. A thread processes `vector`
+// neighbouring channels at `positions` positions. `rows_ahead`: rows of the source or grad_output in flight; the values
+// are the fastest without register spills.
 struct ThinChannelsLastInstance {
   const char* name;
   DataType dtype;
@@ -106,7 +106,7 @@ inline constexpr int32_t kNumThinChannelsLastInstances = count_of(kThinChannelsL
 
 namespace convt::depthwise {
 
-// The kernel of a row of kThinDepthwiseInstances, and of kThinChannelsLastInstances.
+// Kernel of a row of kThinDepthwiseInstances or kThinChannelsLastInstances.
 const void* kernel_of(int32_t instance);
 const void* channels_last_kernel_of(int32_t instance);
 

@@ -46,7 +46,7 @@ void launch_thin_channels_last(const ConvTProblem& problem, const Plan& plan, co
   const ThinChannelsLastInstance& instance = instance_of(kThinChannelsLastInstances, tile.instance, problem, plan);
   depthwise::ChannelsLastParams params{};
   check_layout(make_thin_channels_last_layout(problem, instance, tile.rows, tile.vector, &params), params, plan);
-  // Operands may begin anywhere and have any strides. Where they allow no vectors a thread has one channel.
+  // Operands may be misaligned and have any strides. Without vector access a thread processes one channel.
   Plan launched = plan;
   if (tile.vector > 1 && (!has_vectors(pointers.x, problem.x_stride, 1, tile.vector, problem.dtype) ||
                           !has_vectors(pointers.y, problem.y_stride, 1, tile.vector, problem.dtype))) {

@@ -1,9 +1,9 @@
-// Depthwise layers (one channel a group on both sides): what a warp owns. One definition for the planner, launch/ and
-// the kernels (depthwise/forward.cuh, depthwise/gradients.cuh).
+// Depthwise layers (one channel per group on both sides): the work of a warp. The planner, launch/ and the kernels
+// (depthwise/forward.cuh, depthwise/gradients.cuh) share this definition.
 //
-// A warp walks down `rows` rows in one strip of columns of one image and channel: rows of positions in the forward
-// pass, of the input in the gradients. The rows that the taps read slide past it. Neighbouring lanes take neighbouring
-// columns of the strip, each as many as make one vector of y or grad_output.
+// A warp processes `rows` rows in one strip of columns of one image and channel, from top to bottom: rows of positions
+// in the forward pass, rows of the input in the gradients. The rows that its taps read stream through registers.
+// Neighbouring lanes process neighbouring columns of the strip. A lane's columns form one vector of y or grad_output.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace convt {
 
-// The rows of a warp for a depthwise layer, in any direction.
+// Tile of a depthwise layer, in any direction: the positions of a warp.
 struct ThinDepthwiseTile {
   int32_t instance;  // index into kThinDepthwiseInstances
-  int32_t rows;      // of positions
-  int32_t columns;   // of positions: follows from the instance
+  int32_t rows;      // rows of positions
+  int32_t columns;   // columns of positions; follows from the instance
 
-  // What tells it from other tiles of the kernel, and what people are told of it.
+  // Visits the tile's parameters, for plan comparison and JSON.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("rows", rows);
@@ -28,28 +28,28 @@ struct ThinDepthwiseTile {
   }
 };
 
-// Columns of y that a lane stores, 16 bytes, or of grad_output that it loads: as many vectors as pay for what a row
-// costs.
+// Columns of y that a lane stores (16 bytes), or columns of grad_output that it loads: enough vectors to amortize the
+// cost per row.
 constexpr int32_t depthwise_columns(DataType dtype, Direction direction) {
   return dtype == DataType::kFloat32 && direction == Direction::kForward ? 4 : 8;
 }
 
-inline constexpr int32_t kDepthwiseThreads = 128;  // of a CTA: warps know nothing of each other
+inline constexpr int32_t kDepthwiseThreads = 128;  // per CTA; warps are independent
 
 struct ThinDepthwiseLayout {
   Axis h;
   Axis w;
   int32_t channels;
-  int32_t first_row;  // of the input, or in the forward pass rows of positions, counted from the padded output's edge
+  int32_t first_row;  // of the input; forward: of positions, counted from the padded output's edge
   int32_t num_rows;
-  int32_t rows;  // of a warp
+  int32_t rows;  // per warp
   int32_t chunks;  // warps along H
   int32_t strips;  // warps along W
-  int64_t num_warps;  // strips, then chunks, then channels, then images
+  int64_t num_warps;  // order: strips, then chunks, then channels, then images
   int64_t num_blocks;
 };
 
-// False where a kernel of that instance does not compute the problem, or 32 bits do not hold its numbers.
+// Returns false if the instance does not support the problem or the numbers exceed 32 bits.
 bool make_thin_depthwise_layout(const ConvTProblem& problem, const ThinDepthwiseInstance& instance, int32_t rows,
                                 ThinDepthwiseLayout* layout);
 
@@ -57,17 +57,17 @@ bool make_thin_depthwise_layout(const ConvTProblem& problem, const ThinDepthwise
 
 namespace convt::depthwise {
 
-// What a kernel is launched with. Filled by depthwise/launch.cpp, constant for the whole grid.
+// Kernel parameters. depthwise/launch.cpp fills them; they are constant for the whole grid.
 struct DepthwiseParams : ThinDepthwiseLayout {
-  void* y;  // [batch, channels, h.out, w.out]: the result of the forward pass, else grad_output
-  void* x;  // [batch, channels, h.in, w.in]: the result of the gradient of the input, else an operand
-  const void* weight;  // [channels, 1, h.kernel, w.kernel]: not of the gradient of the weight
-  const void* bias;  // [channels] or null: of the forward pass
-  float* slabs;  // [batch * chunks * strips][channels, h.kernel, w.kernel]: of the gradient of the weight
+  void* y;  // [batch, channels, h.out, w.out]: result (forward) or grad_output
+  void* x;  // [batch, channels, h.in, w.in]: result (gradient of the input) or operand
+  const void* weight;  // [channels, 1, h.kernel, w.kernel]; unused in the gradient of the weight
+  const void* bias;  // [channels] or null; forward only
+  float* slabs;  // [batch * chunks * strips][channels, h.kernel, w.kernel]; gradient of the weight only
   int64_t y_stride[4];
   int64_t x_stride[4];
   int64_t weight_stride[4];
-  bool y_vectors;  // a lane's columns of y are one vector, wherever it begins
+  bool y_vectors;  // a lane's columns of y form one aligned vector
   bool x_vectors;
 };
 

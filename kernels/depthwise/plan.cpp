@@ -1,4 +1,4 @@
-// Candidates for depthwise layers in NCHW, and their estimated times.
+// Candidates for depthwise layers in NCHW, with estimated times.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 namespace convt {
 namespace {
 
-// Rows of a warp. In the gradient of the weight they decide the order of the sums, and follow from the problem alone:
-// as many as still give enough warps for a large GPU. In the other directions they are few, so that the last wave is
-// short, and fewer still where SMs would be without work.
+// Rows per warp. In the gradient of the weight they decide the order of the sums and depend only on the problem: as
+// many as still give enough warps for a large GPU. In the other directions they are few, which shortens the last wave,
+// and fewer still if SMs would be idle.
 constexpr int64_t kEnoughWarps = 8192;
 constexpr int32_t kFewestRows = 8;
 constexpr int32_t kRows = 16;
@@ -33,15 +33,15 @@ int64_t num_slabs(const ConvTProblem& problem, const ThinDepthwiseLayout& layout
   return problem.batch * layout.chunks * layout.strips;
 }
 
-// On the reference GPU.
+// Estimates times on the reference GPU.
 void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance, const ThinDepthwiseLayout& layout,
               Plan* plan) {
   const DeviceInfo device = h200();
   const double taps = instance.kernel * instance.kernel,
                pixels = depthwise_columns(problem.dtype, problem.direction) / instance.stride;
   const double kept = instance.kernel - instance.stride;
-  // Warp instructions of a row of pixels: products, the edges of windows, loads, moves, the rest.
-  // Rows of grad_output that do not begin on vectors are loaded by elements.
+  // Warp instructions per row of pixels: products, window edges, loads, moves, the rest. Rows of grad_output that are
+  // not vector-aligned are loaded element by element.
   const bool on_vectors = problem.w.out % depthwise_columns(problem.dtype, problem.direction) == 0;
   const bool of_weight = problem.direction == Direction::kGradWeight;
   const bool of_input = problem.direction == Direction::kGradInput;
@@ -53,8 +53,8 @@ void estimate(const ConvTProblem& problem, const ThinDepthwiseInstance& instance
   const double inputs = input_elements(problem);
   const double outputs = output_elements(problem);
   const double again = 1 + kept / instance.stride / layout.rows;
-  // Elements one by one: the result's are stored so in channels_last, or those of the weight's operands loaded; and
-  // rows of y that do not begin on vectors (measured: 255 columns).
+  // Element-wise accesses: stores of the result or loads of dW's operands in channels_last, and rows of y that are not
+  // vector-aligned (measured: 255 columns).
   const bool half = bytes == 2, forward = problem.direction == Direction::kForward;
   const bool channels_last =
       is_channels_last(result_stride(problem)) || (of_weight && is_channels_last(problem.y_stride));
@@ -82,8 +82,8 @@ bool make_thin_depthwise_layout(const ConvTProblem& problem, const ThinDepthwise
     if (axis->kernel != instance.kernel || axis->stride != instance.stride || axis->dilation != 1) return false;
   }
   const bool forward = problem.direction == Direction::kForward;
-  // The kernels that are compiled; of a gradient, a window begins `padding` columns before a lane's own, which the lane
-  // before has.
+  // Paddings of the compiled kernels. In a gradient, a window starts `padding` columns before a lane's own; the
+  // previous lane must own these columns.
   if (w.padding > instance.kernel - (forward ? 1 : instance.stride)) return false;
   layout->h = h;
   layout->w = w;
@@ -95,7 +95,7 @@ bool make_thin_depthwise_layout(const ConvTProblem& problem, const ThinDepthwise
   layout->strips = forward ? ceil_div(w.out, 32 * columns) : ceil_div(w.in, 32 * columns / instance.stride);
   layout->num_warps = problem.batch * problem.c_in * layout->chunks * layout->strips;
   layout->num_blocks = ceil_div(layout->num_warps, int64_t{kDepthwiseThreads / 32});
-  constexpr int64_t kMostWarps = int64_t{1} << 30;  // the kernels count them in 32 bits
+  constexpr int64_t kMostWarps = int64_t{1} << 30;  // the kernels use 32-bit indices
   if (problem.c_in > INT32_MAX || problem.batch > INT32_MAX || layout->num_warps > kMostWarps) return false;
   layout->channels = static_cast<int32_t>(problem.c_in);
   return true;

@@ -1,6 +1,6 @@
-// Rows of one channel on their way past a warp, for the depthwise kernels: neighbouring lanes own neighbouring columns,
-// one vector each, and read the columns around theirs from the neighbouring lanes. No shared memory and no barrier.
-// Must not know: what is multiplied.
+// Streams rows of one channel through the registers of a warp, for the depthwise kernels. Neighbouring lanes own
+// neighbouring columns, one vector each. Shuffles supply the columns of neighbouring lanes. No shared memory, no
+// barriers.
 #pragma once
 
 #include "depthwise/layout.h"
@@ -8,7 +8,7 @@
 
 namespace convt::depthwise {
 
-// A warp's place in a channel: chunk number `chunk` of its rows, strip number `strip` of its columns.
+// Work of a warp in a channel: chunk `chunk` of the rows, strip `strip` of the columns.
 struct Strip {
   int32_t number;
   int32_t image;
@@ -18,7 +18,7 @@ struct Strip {
   int32_t lane;
 
   __device__ __forceinline__ explicit Strip(const DepthwiseParams& params) {
-    // Taken from one lane, so that the compiler knows that the number is equal in all lanes.
+    // The shuffle tells the compiler that the value is equal in all lanes.
     const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
     number = static_cast<int32_t>(blockIdx.x) * (kDepthwiseThreads / 32) + warp;
     lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -30,7 +30,7 @@ struct Strip {
   }
 };
 
-// The weight of a channel.
+// Loads the weight of a channel.
 template <typename Element, int kKernel>
 __device__ __forceinline__ void load_weight(const DepthwiseParams& params, int32_t channel,
                                             float (&r_weight)[kKernel][kKernel]) {
@@ -45,8 +45,8 @@ __device__ __forceinline__ void load_weight(const DepthwiseParams& params, int32
   }
 }
 
-// Rows on their way past a warp. kBefore, kBehind: columns of a window before and behind a lane's own. kWhole: every
-// lane loads its own columns as one vector, or has none and nothing to compute.
+// Rows that stream through a warp. kBefore, kBehind: columns of a window before and after a lane's own columns. kWhole:
+// every lane either loads its own columns as one vector, or has no columns and computes nothing.
 template <typename ElementType, int kOwnValue, int kBefore, int kBehind, bool kWhole>
 struct DepthwiseRows {
   using Element = ElementType;
@@ -54,26 +54,25 @@ struct DepthwiseRows {
   static constexpr int kWindow = kBefore + kOwn + kBehind;
   static constexpr int kEdges = kBefore > kBehind ? kBefore : kBehind;
 
-  // A lane's columns, as they come from memory: its own, and those of the neighbouring strips that the first and the
-  // last lane of the warp need.
+  // A lane's columns, unconverted: its own, and in the first and last lane the columns of the neighbouring strips.
   struct Raw {
     element::Vector<Element, kOwn> own;
     element::Vector<Element, 1> edge[kEdges > 0 ? kEdges : 1];
   };
 
-  const Element* g_next;  // the next row, the lane's first own column
+  const Element* g_next;  // the lane's first own column of the next row
   int64_t row_stride;
   int64_t column_stride;
-  int64_t edge_offset;  // from there to the edge
+  int64_t edge_offset;  // offset of the edge columns from g_next
   int32_t next;
-  int32_t end;  // rows from here on are outside, or needed by nobody
-  uint32_t exist;  // columns of the window
-  uint32_t edge_bits;  // edge columns that this lane loads
-  int32_t own_columns;  // that exist, from the first on
+  int32_t end;  // rows from here on are outside, or not needed
+  uint32_t exist;  // bit mask of the window's existing columns
+  uint32_t edge_bits;  // bit mask of the edge columns that this lane loads
+  int32_t own_columns;  // number of columns from the first own one to the end of the row
   bool vectors;
   int32_t lane;
 
-  // g_plane: of the image and channel. column: the lane's first.
+  // g_plane: start of the image's channel. column: the lane's first column.
   __device__ __forceinline__ DepthwiseRows(const Element* g_plane, const int64_t (&stride)[4], int32_t first_row,
                                            int32_t row_end, int32_t column, int32_t num_columns, bool has_vectors,
                                            int32_t lane_index)
@@ -100,7 +99,7 @@ struct DepthwiseRows {
     }
   }
 
-  // Whether column i of the window exists: for all lanes that compute, or for this one.
+  // Whether column i of the window exists: in all computing lanes, or in this lane.
   static __device__ __forceinline__ constexpr bool always_has(int i) {
     return kWhole && i >= kBefore && i < kBefore + kOwn;
   }
@@ -122,7 +121,7 @@ struct DepthwiseRows {
     g_next += row_stride;
   }
 
-  // The window: kBefore columns of the lane before, the own ones, kBehind of the lane behind.
+  // Builds the window: kBefore columns of the previous lane, the own columns, kBehind columns of the next lane.
   __device__ __forceinline__ void finish(const Raw& raw, float (&r_window)[kWindow]) const {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) r_window[kBefore + i] = raw.own[i];
