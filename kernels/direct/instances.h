@@ -1,4 +1,4 @@
-// The compiled kernels of small layers: the one list that launches, planning and tests read.
+// Compiled kernels of small layers. Launches, planning and tests read this list.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace convt {
 
-// A kernel of small layers: a thread computes a result, or a CTA a few taps of the gradient of the weight.
+// Kernel of small layers: a thread computes a result, or a CTA computes a few taps of the gradient of the weight.
 struct ThinDirectInstance {
   const char* name;
   DataType dtype;
@@ -32,7 +32,7 @@ inline constexpr int32_t kNumThinDirectInstances = count_of(kThinDirectInstances
 
 namespace convt::direct {
 
-// The kernel of a row of kThinDirectInstances.
+// Kernel of a row of kThinDirectInstances.
 const void* kernel_of(int32_t instance);
 
 }  // namespace convt::direct

@@ -1,8 +1,8 @@
-// Small layers. Forward, and the gradient of the input as the forward pass of the adjoint problem: a thread computes
-// one result straight from global memory. The gradient of the weight: the threads of a CTA share the pixels of a few
-// neighbouring taps. kernels/ORDER.md gives the order of each sum. There are no stages, no slabs and little code,
-// because a launch that takes five microseconds is made of latencies: of the launch, of cold instructions, of two or
-// three loads that wait for each other. Called by direct/launch.cpp. Must not know: torch, how the plan was chosen.
+// Small layers. Forward pass, and gradient of the input as the forward pass of the adjoint problem: a thread computes
+// one result straight from global memory. Gradient of the weight: the threads of a CTA share the pixels of a few
+// neighbouring taps. kernels/ORDER.md defines the order of each sum. There are no stages, no slabs and little code,
+// because latencies dominate a launch of five microseconds: the launch, cold instructions, two or three dependent
+// loads. Launched by direct/launch.cpp.
 #pragma once
 
 #include "direct/layout.h"
@@ -11,11 +11,11 @@
 
 namespace convt::direct {
 
-// A walk over the terms of a result, in the order of its sum: channels, then tap rows, then tap columns.
+// Iterates over the terms of a result in the order of its sum: channels, then tap rows, then tap columns.
 class DirectTerms {
  public:
-  int32_t source;  // elements from the first channel's first element of the group
-  int32_t weight;  // elements from the first channel's first tap of the phases
+  int32_t source;  // offset in elements from the first element of the group's first channel
+  int32_t weight;  // offset in elements from the first channel's first tap of the phases
 
   __device__ __forceinline__ DirectTerms(const DirectParams& params, const Phase& h, const Phase& w, int32_t position_h,
                                          int32_t position_w)
@@ -61,7 +61,7 @@ class DirectTerms {
   int32_t row_, column_;
   int32_t row_step_, column_step_;
   int32_t tap_h_ = 0, tap_w_ = 0;
-  // From one term to the next: of the same tap row, more where a row of taps ends, more where a channel ends.
+  // Offset increments between terms: within a tap row, at the end of a tap row, at the end of a channel.
   int32_t source_w_, source_h_, source_c_;
   int32_t weight_w_, weight_h_, weight_c_;
 };
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kDirectThreads) direct_kernel(const __grid_con
   const auto* g_weight = static_cast<const Element*>(params.weight) + group * params.weight_group_stride +
                          (channel_of_group * params.weight_stride[1] + h.first_tap * params.weight_stride[2] +
                           w.first_tap * params.weight_stride[3]);
-  // Without a bias -0 is added, the one number that changes no sum.
+  // Without a bias, add -0: it leaves every sum unchanged.
   const float bias =
       params.bias == nullptr ? -0.0f : element::to_accumulator(static_cast<const Element*>(params.bias)[channel]);
   const int32_t terms = h.num_taps * w.num_taps * params.group_ci;
@@ -112,13 +112,13 @@ __global__ void __launch_bounds__(kDirectThreads) direct_kernel(const __grid_con
       element::to_element<Element>(element::add(sum, bias));
 }
 
-// A thread's pixels: every blockDim.x-th. Those of a batch are all read before the first is multiplied.
+// Accumulates a thread's pixels: every blockDim.x-th. All pixels of a batch are read before the first is multiplied.
 template <typename Element>
 __device__ __forceinline__ void add_pixels(const DirectWeightParams& params, const Element* g_x, const Element* g_gy,
                                            int32_t kh, int32_t kw, float (&r_acc)[kDirectWeightTaps]) {
   const Axis &h = params.h, &w = params.w;
   const int32_t first_row = kh * h.dilation - h.padding, first_column = kw * w.dilation - w.padding;
-  const int32_t taps = w.kernel - kw;  // that exist, perhaps more than there are sums
+  const int32_t taps = w.kernel - kw;  // existing taps; may exceed the accumulators
   const auto threads = static_cast<int32_t>(blockDim.x);
 #pragma unroll 1
   for (int32_t begin = threadIdx.x; begin < params.pixels; begin += kDirectWeightBatch * threads) {
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kMostDirectWeightThreads)
   __shared__ float s_sums[kDirectWeightTaps][kMostDirectWeightThreads / 32];
   int32_t run, kh, co, ci;
   const int32_t row = params.by_runs(static_cast<int32_t>(blockIdx.x), &run);
-  const int32_t channel = params.by_group_co(params.by_kernel_h(row, &kh), &co);  // of the input
+  const int32_t channel = params.by_group_co(params.by_kernel_h(row, &kh), &co);  // input channel
   const int32_t group = params.by_group_ci(channel, &ci);
   const int32_t kw = run * kDirectWeightTaps;
   const auto* g_x = static_cast<const Element*>(params.x) + channel * params.x_stride[1];
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kMostDirectWeightThreads)
     const float sum = ptx::warp_sum(r_acc[t]);
     if (lane == 0) s_sums[t][threadIdx.x / 32] = sum;
   }
-  __syncthreads();  // every warp's sums are there
+  __syncthreads();  // all warps' sums are visible
   const auto tap = static_cast<int32_t>(threadIdx.x);
   if (tap >= kDirectWeightTaps || kw + tap >= params.w.kernel) return;
   float sum = s_sums[tap][0];

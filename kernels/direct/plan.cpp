@@ -1,5 +1,5 @@
-// Candidates of the direct engine, for small layers, and their estimated times. The gradient of the weight is estimated
-// for one reference GPU whatever the GPU is, as the candidate that is taken decides bits.
+// Candidates of the direct engine for small layers, with estimated times. The choice of a candidate decides the bits of
+// the gradient of the weight, so that gradient is estimated for one reference GPU.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -13,16 +13,15 @@
 namespace convt {
 namespace {
 
-// Forward and of the gradient of the input, from a fit to 410 measurements: microseconds, then
-// instructions and cycles of a warp.
+// Forward and gradient of the input, fitted to 410 measurements: microseconds, then warp instructions and cycles.
 constexpr double kLaunch = 4.2;
-constexpr double kBatch = 0.67;  // one latency of memory
-constexpr double kResultSlots = 150;  // of each thread's result
+constexpr double kBatch = 0.67;  // one memory latency per batch
+constexpr double kResultSlots = 150;  // per result of a thread
 constexpr double kBatchSlots = 260;
-constexpr double kLineCycles = 0.8;  // of L1, for each line that a warp's weights of a term lie in
-constexpr double kOddLineCycles = 0.48;  // where the weights are not whole lines apart
+constexpr double kLineCycles = 0.8;  // of L1, per cache line of a warp's weights of a term
+constexpr double kOddLineCycles = 0.48;  // if the weight stride is not a multiple of a line
 
-// Cycles of an SM for the weights that a warp reads of one term: lanes that are channels may each have a line.
+// SM cycles to read a warp's weights of one term. If lanes are channels, each may read a separate line.
 double weight_cycles(const TermsLayout& layout, DataType dtype) {
   constexpr double kLineBytes = 128;
   if (!layout.channels_last) return kLineCycles;
@@ -33,15 +32,15 @@ double weight_cycles(const TermsLayout& layout, DataType dtype) {
   return std::max(kLineCycles, cycles * lanes * std::min(1.0, bytes / kLineBytes));
 }
 
-// Of the gradient of the weight, from a fit to 1032 measurements: microseconds, then instructions and cycles of a warp.
+// Gradient of the weight, fitted to 1032 measurements: microseconds, then warp instructions and cycles.
 constexpr double kWeightLaunch = 5.2;
-constexpr double kWeightBatch = 1.15;  // latencies of memory
+constexpr double kWeightBatch = 1.15;  // memory latencies per batch
 constexpr double kWeightWarpSlots = 90;
 constexpr double kWeightBatchSlots = 340;
-constexpr double kWeightLineCycles = 1.1;  // of L1, for each line that a warp's elements lie in
-constexpr double kWeightMostBatches = 32, kWeightMostReads = 1 << 17;  // of a thread, of all CTAs; more is not small
+constexpr double kWeightLineCycles = 1.1;  // of L1, per cache line of a warp's elements
+constexpr double kWeightMostBatches = 32, kWeightMostReads = 1 << 17;  // per thread, over all CTAs
 
-// Cache lines that a warp's elements lie in, `step` elements from each other.
+// Cache lines of a warp's elements with a stride of `step` elements.
 double lines(int64_t step, DataType dtype) {
   const double bytes = static_cast<double>(std::abs(step)) * static_cast<double>(element_bytes(dtype));
   return std::clamp(31 * bytes / 128 + 1, 1.0, 32.0);
@@ -73,7 +72,7 @@ bool make_thin_direct_weight_layout(const ConvTProblem& problem, ThinDirectWeigh
   const int64_t x_size[4] = {problem.batch, problem.c_in, h.in, w.in};
   const int64_t gy_size[4] = {problem.batch, problem.c_out, h.out, w.out};
   if (!holds_offsets(x_size, problem.x_stride) || !holds_offsets(gy_size, problem.y_stride)) return false;
-  // A tap is found from the run's first, which may lie before the image.
+  // Tap offsets count from the run's first tap, which may be outside the image.
   const double run = static_cast<double>(kDirectWeightTaps) * w.dilation * std::abs(problem.y_stride[3]);
   if (run > int64_t{1} << 30) return false;
   const int64_t runs = ceil_div(w.kernel, kDirectWeightTaps);
@@ -108,7 +107,7 @@ void add_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Can
   const int32_t taps = std::min(problem.w.kernel, kDirectWeightTaps);
   const double pixel_lines =
       lines(problem.x_stride[3], problem.dtype) + taps * lines(problem.y_stride[3] * problem.w.stride, problem.dtype);
-  const double reads = kWeightLineCycles * pixel_lines * layout.pixels / 32;  // cycles of a CTA's
+  const double reads = kWeightLineCycles * pixel_lines * layout.pixels / 32;  // cycles per CTA
   for (int32_t index = 0; index < kNumThinDirectInstances; ++index) {
     const ThinDirectInstance& instance = kThinDirectInstances[index];
     if (instance.dtype != problem.dtype || instance.direction != Direction::kGradWeight) continue;
@@ -137,7 +136,7 @@ void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device
   TermsLayout layout;
   if (!make_thin_direct_layout(problem, &layout)) return;
   const double batches = ceil_div(layout.terms, kDirectBatch);
-  constexpr double kMostBatches = 128, kMostReads = 1 << 22;  // of a result, of all; more is not small
+  constexpr double kMostBatches = 128, kMostReads = 1 << 22;  // limits per result and in total
   if (batches > kMostBatches || layout.results * batches > kMostReads) return;
   for (int32_t index = 0; index < kNumThinDirectInstances; ++index) {
     const ThinDirectInstance& instance = kThinDirectInstances[index];
@@ -146,7 +145,7 @@ void add_thin_direct_plans(const ConvTProblem& problem, const DeviceInfo& device
     plan.threads = kDirectThreads;
     plan.num_blocks = layout.num_blocks;
     plan.tile = ThinDirectTile{index, layout.terms};
-    // The longer of issuing instructions and reading weights.
+    // The maximum of instruction issue and weight reads.
     const double issue = (kResultSlots + kBatchSlots * batches) / 4;
     const double cycles = std::max(issue, layout.terms * weight_cycles(layout, problem.dtype));
     plan.compute_us = ceil_div(layout.results, 32) * cycles / (device.num_sms * device.clock_ghz * 1e3);
