@@ -1,7 +1,6 @@
-// Layers of few outputs or few channels, forward and the gradient of the input: a matrix product of positions and
-// channels whose source operand is gathered from memory term by term (kernels/ORDER.md gives the order of each sum).
-// No window of the source is kept, so tiles may be as small as a layer needs, and any kernel and stride will do.
-// Launched by streamed/launch.cpp. Must not know: torch, how the plan was chosen.
+// Layers of few outputs or few channels, forward and gradient of the input: a matrix product of positions and channels.
+// The source operand is gathered from memory term by term (kernels/ORDER.md defines the order of each sum). Without a
+// source window, tiles can be small and any kernel size and stride work. Launched by streamed/launch.cpp.
 #pragma once
 
 #include "streamed/gather_loader.cuh"
@@ -10,7 +9,7 @@
 
 namespace convt::streamed {
 
-// The stages of a tile, walked in the order of the pipeline.
+// The stages of a tile, in pipeline order.
 struct GatherCursor {
   int32_t ci = 0;
   int32_t tap = 0;
@@ -28,7 +27,7 @@ struct GatherCursor {
   }
 };
 
-// Runs of neighbours along whichever axis is contiguous in memory, as far as they exist.
+// Stores runs along the axis that is contiguous in memory, as far as they exist.
 template <int kChannels, int kPositions>
 __device__ __forceinline__ void store_results(const GatherParams& params, const ResultTile& tile,
                                               const GatherTables& tables,
@@ -91,7 +90,7 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
   const Phase h = params.phases_h[tile.phase_h], w = params.phases_w[tile.phase_w];
   const int32_t taps = h.num_taps * w.num_taps;
   const GatherTables tables(params, s_bytes);
-  // Everybody reads the tables from here on.
+  // All threads read the tables after this barrier.
   const bool inside = __syncthreads_and(tables.fill(params, tile, h, w)) != 0;
 
   const float* g_source = params.source + int64_t{tile.group} * params.group_ci * params.source_stride[1];
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
 #pragma unroll 1
   for (GatherCursor cursor; cursor.ci < end_ci; cursor.advance(params, taps)) {
     ptx::cp_async_wait_all_but(params.stages - 2);
-    __syncthreads();  // the stage is complete for everybody, and everybody has read the one before, filled again here
+    __syncthreads();  // the stage has arrived, and all threads have read the previous one, which is refilled here
     load_ahead();
     const GatherChunk chunk = cursor.chunk(params, taps);
     const unsigned char* s_stage = s_bytes + params.stage_begin + cursor.slot * params.stage_bytes;
@@ -143,7 +142,7 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
   for (int c = 0; c < kChannels; ++c) {
     const int32_t n =
         place.channel + c / GatherRuns<kChannels>::kRun * place.channel_step + c % GatherRuns<kChannels>::kRun;
-    // Without a bias -0 is added, the one number that changes no sum.
+    // Without a bias, add -0: it leaves every sum unchanged.
     const bool has_bias = params.bias != nullptr && n < num_channels;
     const float bias = has_bias ? params.bias[tile.group * params.group_co + tile.channel + n] : -0.0f;
 #pragma unroll

@@ -1,5 +1,5 @@
-// Global memory -> shared memory: where a tile's positions and taps lie, then stages of source and weights. Terms that
-// do not exist are not loaded: the mainloop never multiplies them.
+// Copies global memory to shared memory: tables of a tile's positions and taps, then stages of source and weights.
+// Nonexistent terms are not loaded, because the mainloop never multiplies them.
 #pragma once
 
 #include "ptx/cp_async.cuh"
@@ -8,25 +8,25 @@
 
 namespace convt::streamed {
 
-// A term of a stage, counted from a position's and a result channel's first. Places are bytes from the first of a
-// stage's sources, or of its weights.
+// A term of a stage. Offsets are relative to the first term of a position or result channel. Places are byte offsets in
+// a stage's sources or weights.
 struct GatherTerm {
   int32_t source;  // elements
   uint32_t source_place;
   int32_t weight;  // elements
-  uint32_t weight_place;  // and in the upper 12 bits the tap
+  uint32_t weight_place;  // byte offset; the upper 12 bits contain the tap
 
   static constexpr int kPlaceBits = 20;
 
   __device__ __forceinline__ int32_t tap() const { return static_cast<int32_t>(weight_place >> kPlaceBits); }
 };
 
-// A tile's tables in shared memory.
+// Tables of a tile in shared memory.
 struct GatherTables {
-  int32_t* s_source;  // [table_positions]: elements from the first of the source to the first tap's, if it existed
-  int32_t* s_result;  // [table_positions]: elements from the first of the result, or -1 where no position is
-  uint32_t* s_bits;   // [taps][table_positions / 32]: which positions have the tap
-  GatherTerm* s_terms;  // [chunk_ci * taps]: of neighbours in memory neighbours
+  int32_t* s_source;  // [table_positions]: element offset that the first tap reads; may be outside the image
+  int32_t* s_result;  // [table_positions]: element offset in the result, or -1 if there is no position
+  uint32_t* s_bits;   // [taps][table_positions / 32]: bit mask of positions that have the tap
+  GatherTerm* s_terms;  // [chunk_ci * taps]: neighbouring entries are contiguous in memory
 
   __device__ __forceinline__ GatherTables(const GatherParams& params, unsigned char* s_bytes)
       : s_source(reinterpret_cast<int32_t*>(s_bytes)),
@@ -86,7 +86,7 @@ struct GatherTables {
   }
 };
 
-// The terms of a stage.
+// Range of terms of a stage.
 struct GatherChunk {
   int32_t ci;
   int32_t tap;
@@ -94,7 +94,7 @@ struct GatherChunk {
   int32_t num_taps;
 };
 
-// Which terms of the source a thread copies, of which positions.
+// Source terms and positions that a thread copies.
 struct GatherCopies {
   int32_t term, term_step;
   int32_t position, position_step;
@@ -114,7 +114,7 @@ struct GatherCopies {
   }
 };
 
-inline constexpr int kGatherBatch = 8;  // copies whose addresses are ready before the first begins
+inline constexpr int kGatherBatch = 8;  // copies whose addresses are computed before the first is issued
 
 template <bool kInside>
 __device__ __forceinline__ void load_source(const GatherParams& params, const GatherTables& tables,
@@ -123,10 +123,10 @@ __device__ __forceinline__ void load_source(const GatherParams& params, const Ga
   const int32_t words = params.table_positions / 32;
   const int32_t terms = params.by_channels ? params.chunk_ci * chunk.num_taps : chunk.num_ci * chunk.num_taps;
   const int32_t channel_mask = params.by_channels ? params.chunk_ci - 1 : 0;
-  // Up to here batches of copies are asked nothing.
+  // Batches up to whole_end need no predicates.
   const bool whole = kInside && (!params.by_channels || chunk.num_ci == params.chunk_ci);
   const int32_t whole_end = whole ? terms - (kGatherBatch - 1) * copies.term_step : 0;
-  const GatherTerm* s_terms = tables.s_terms + chunk.tap;  // where a stage has not all taps it has one channel
+  const GatherTerm* s_terms = tables.s_terms + chunk.tap;  // a stage with only some of the taps has one channel
   const uint32_t s_first = s_stage - 4 * chunk.tap * params.block_positions;
 #pragma unroll 1
   for (int32_t m = copies.position; m < params.block_positions; m += copies.position_step) {
@@ -166,7 +166,7 @@ __device__ __forceinline__ void load_source(const GatherParams& params, const Ga
   }
 }
 
-// Eight neighbouring lanes copy terms that are neighbours in memory, of num_channels result channels.
+// Loads the weights of num_channels result channels. Eight neighbouring lanes copy terms that are contiguous in memory.
 __device__ __forceinline__ void load_weight(const GatherParams& params, const GatherTables& tables,
                                             const GatherChunk& chunk, const float* g_weight, int32_t num_channels,
                                             uint32_t s_stage) {

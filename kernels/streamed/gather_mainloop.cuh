@@ -1,5 +1,5 @@
-// A stage in shared memory -> a thread's sums in registers, in the order of class ieee: channels, then taps, ascending.
-// Terms that do not exist are not multiplied.
+// Multiplies a stage in shared memory and accumulates in registers, in the order of class ieee: channels, then taps,
+// ascending. Nonexistent terms are not multiplied.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -7,7 +7,7 @@
 
 namespace convt::streamed {
 
-// kCount elements as runs of at most four neighbours, `run_step` elements apart.
+// kCount elements in runs of at most four contiguous ones, with a stride of `run_step` elements between runs.
 template <int kCount>
 struct GatherRuns {
   static constexpr int kRun = kCount < 4 ? kCount : 4;
@@ -28,11 +28,11 @@ struct GatherRuns {
   }
 };
 
-// Where a thread's results lie in the tile: runs of neighbours, so that the lanes of a warp read neighbouring vectors.
+// Results of a thread within the tile, as contiguous runs, so that the lanes of a warp read neighbouring vectors.
 template <int kChannels, int kPositions>
 struct GatherPlace {
   int32_t position;
-  int32_t position_step;  // from a run to the next
+  int32_t position_step;  // stride between runs
   int32_t channel;
   int32_t channel_step;
 
@@ -40,7 +40,8 @@ struct GatherPlace {
     constexpr int kRunC = GatherRuns<kChannels>::kRun, kRunP = GatherRuns<kPositions>::kRun;
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
     const int32_t lanes_c = params.lanes_channels, lanes_p = 32 / lanes_c;
-    // Of four lanes along channels two are neighbours: then eight lanes that are served together read fewer vectors.
+    // Of four lanes along channels, two are neighbouring lanes. The eight lanes of one shared-memory transaction thus
+    // read fewer distinct vectors.
     const int32_t lane_c = lanes_c == 4 ? (lane & 1) | (lane >> 4) << 1 : lane % lanes_c;
     const int32_t lane_p = lanes_c == 4 ? lane >> 1 & 7 : lane / lanes_c;
     const int32_t warp_p = warp / params.warps_channels, warp_c = warp - warp_p * params.warps_channels;

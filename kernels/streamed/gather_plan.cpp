@@ -1,4 +1,4 @@
-// Candidates of gathered terms, and their estimated times.
+// Candidates of gathered terms, with estimated times.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -13,18 +13,18 @@
 namespace convt {
 namespace {
 
-// From a fit to measurements: microseconds, then issue slots and cycles.
+// Fitted to measurements: microseconds, then issue slots and cycles.
 constexpr double kLaunch = 6.5;
-constexpr double kBorder = 0.6;        // of a term that not all positions have, for each of a thread's positions
-constexpr double kSourceRead = 0.5;    // of a term, for each position of a thread, where lanes have no channels
-constexpr double kCopySlots = 40;      // of a warp's copy
-constexpr double kBorderCopy = 1.8;    // where each copy asks whether the term exists
-constexpr double kSpreadCopy = 0.1;    // in channels_last, for each further sector that lanes read
-constexpr double kTileSlots = 550;     // of a warp, besides its terms
-constexpr double kTermCycles = 30;     // that a warp alone waits
-constexpr double kCopyCycles = 6;      // of a warp's copy
+constexpr double kBorder = 0.6;        // per border term and position of a thread
+constexpr double kSourceRead = 0.5;    // per term and position of a thread, without lanes along channels
+constexpr double kCopySlots = 40;      // per copy of a warp
+constexpr double kBorderCopy = 1.8;    // factor of predicated copies
+constexpr double kSpreadCopy = 0.1;    // in channels_last, per additional sector that lanes read
+constexpr double kTileSlots = 550;     // fixed cost of a warp
+constexpr double kTermCycles = 30;     // latency of a term in a single warp
+constexpr double kCopyCycles = 6;      // per copy of a warp
 constexpr double kStageCycles = 3000;
-constexpr double kUnequal = 1.5;       // where some phases have fewer taps, by few measurements
+constexpr double kUnequal = 1.5;       // if phases have different numbers of taps; based on few measurements
 
 int64_t resident_blocks(const DeviceInfo& device, const ThinGatherInstance& instance, const ThinGatherLayout& layout) {
   const int32_t threads = min_gather_blocks(instance.channels * instance.positions) * kMaxGatherThreads;
@@ -43,7 +43,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const bool forward = problem.direction == Direction::kForward;
   const bool inside = has_no_border(problem, problem.h) && has_no_border(problem, problem.w);
   const double sums = instance.channels * instance.positions, warps = layout.threads / 32;
-  // Phases may have fewer taps than the most, for which others wait.
+  // Average taps per phase. The phase with the most taps determines the waiting time below.
   const double taps = forward ? static_cast<double>(problem.h.kernel) * problem.w.kernel / layout.by_phases.value
                               : static_cast<double>(problem.h.kernel) * problem.w.kernel;
   const double terms = layout.group_ci * taps;
@@ -71,7 +71,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   const auto bytes = static_cast<double>(element_bytes(problem.dtype));
   const double inputs = input_elements(problem);
   const double outputs = output_elements(problem);
-  // Forward, results of one phase are no neighbours: in NCHW a sector is written as many times as there are W phases.
+  // In the forward pass, results of one phase are not contiguous. In NCHW a sector is written once per W phase.
   const bool scattered = forward && problem.w.stride > 1;
   const double scatter = !scattered ? 1 : is_channels_last(problem.y_stride) ? 5 : 2.0 * problem.w.stride;
   plan->memory_us = 1.3 * bytes * (inputs + scatter * outputs) * 1e-3 / device.copy_gb_per_s;
@@ -90,7 +90,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinG
   plans->consider(plan);
 }
 
-// Channels and taps of a stage: whole channels where taps are few, else some of the taps of one channel.
+// Channels and taps per stage: whole channels if there are few taps, else some of the taps of one channel.
 std::vector<std::pair<int32_t, int32_t>> stage_chunks(int32_t channels, int32_t taps) {
   std::vector<std::pair<int32_t, int32_t>> chunks;
   for (const int32_t terms : {16, 32, 64}) {
@@ -105,7 +105,7 @@ std::vector<std::pair<int32_t, int32_t>> stage_chunks(int32_t channels, int32_t 
   return chunks;
 }
 
-// The next number of quads that is odd, as elements: neighbouring rows then begin in different banks.
+// Rounds up to an odd number of quads, in elements: neighbouring rows then start in different banks.
 int32_t odd_quads(int32_t elems) { return (elems + 3) / 4 * 4 + ((elems + 3) / 4 % 2 == 0 ? 4 : 0); }
 
 }  // namespace
@@ -124,7 +124,7 @@ bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherTile& pl
   const ConvTProblem problem = asked.direction == Direction::kForward ? asked : adjoint_problem(asked);
   const int32_t taps = max_taps(problem.h) * max_taps(problem.w);
   if (taps > kMostGatherTaps || plan.chunk_taps > taps) return false;
-  if (plan.chunk_taps < taps && plan.chunk_ci > 1) return false;  // terms follow each other, channels before taps
+  if (plan.chunk_taps < taps && plan.chunk_ci > 1) return false;  // the order of terms is channels before taps
   layout->chunk_ci = plan.chunk_ci;
   layout->chunk_taps = plan.chunk_taps;
   layout->stages = plan.stages;
@@ -162,8 +162,8 @@ void add_thin_gather_plans(const ConvTProblem& problem, const DeviceInfo& device
   if (problem.dtype != DataType::kFloat32 || !is_exact(problem) || !make_terms_layout(problem, &direct)) return;
   const bool forward = problem.direction == Direction::kForward;
   const auto channels = static_cast<int32_t>((forward ? problem.c_out : problem.c_in) / problem.groups);
-  constexpr int32_t kMostChannels = 256;  // of a group; more is not thin
-  if (channels == 1 && problem.groups > 1) return;  // depthwise layers have kernels of their own
+  constexpr int32_t kMostChannels = 256;  // per group; larger layers are not thin
+  if (channels == 1 && problem.groups > 1) return;  // depthwise layers have separate kernels
   if (channels > kMostChannels || direct.group_ci > kMostChannels) return;
   const auto chunks = stage_chunks(direct.group_ci, direct.terms / direct.group_ci);
   constexpr int32_t kMostWarps = kMaxGatherThreads / 32;

@@ -1,4 +1,4 @@
-// The compiled kernels of gathered terms and of streamed sources: the one list that launches, planning and tests read.
+// Compiled kernels of gathered terms and of streamed sources. Launches, planning and tests read these lists.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace convt {
 
-// A kernel of gathered terms. A thread adds up `channels` result channels at `positions` positions.
+// Kernel of gathered terms. A thread accumulates `channels` result channels at `positions` positions.
 struct ThinGatherInstance {
   const char* name;
   DataType dtype;
@@ -27,14 +27,14 @@ inline constexpr ThinGatherInstance kThinGatherInstances[] = {
 };
 inline constexpr int32_t kNumThinGatherInstances = count_of(kThinGatherInstances);
 
-// A kernel of streamed sources. A thread adds up `channels` result channels at `positions` positions.
+// Kernel of streamed sources. A thread accumulates `channels` result channels at `positions` positions.
 struct ThinStreamedInstance {
   const char* name;
   DataType dtype;
   Direction direction;
   int32_t channels;
   int32_t positions;
-  int32_t taps;  // 0: the source is read element by element; else four channels at once, of so many taps at most
+  int32_t taps;  // 0: reads the source element by element; else four channels at once, and the maximum number of taps
 };
 
 inline constexpr ThinStreamedInstance kThinStreamedInstances[] = {
@@ -56,7 +56,7 @@ inline constexpr int32_t kNumThinStreamedInstances = count_of(kThinStreamedInsta
 
 namespace convt::streamed {
 
-// The kernel of a row of kThinStreamedInstances, and of kThinGatherInstances. Both directions share kernels.
+// Kernel of a row of kThinStreamedInstances or kThinGatherInstances. Both directions share kernels.
 const void* kernel_of(int32_t instance);
 const void* gather_kernel_of(int32_t instance);
 

@@ -1,7 +1,6 @@
-// Layers of few outputs or few channels, forward and the gradient of the input, without stages: a thread reads the
-// source of its positions from global memory (neighbours and other taps find it in L1) and the weights, which the CTA
-// keeps, from shared memory. kernels/ORDER.md gives the order of each sum. Launched by streamed/launch.cpp. Must not
-// know: torch, how the plan was chosen.
+// Layers of few outputs or few channels, forward and gradient of the input, without stages. A thread reads the source
+// of its positions from global memory (neighbouring positions and other taps hit in L1) and the CTA's weights from
+// shared memory. kernels/ORDER.md defines the order of each sum. Launched by streamed/launch.cpp.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -44,7 +43,8 @@ __device__ __forceinline__ void multiply_terms(const StreamedParams& params, con
   }
 }
 
-// kTaps: 0 where the source is read element by element, else the most taps of a phase, and four channels at a time.
+// kTaps: 0 if the source is read element by element; otherwise it is read four channels at a time, and kTaps is the
+// maximum number of taps per phase.
 template <int kChannels, int kPositions, int kTaps>
 __global__ void __launch_bounds__(kMaxStreamedThreads, min_streamed_blocks(kChannels* kPositions, kTaps))
     streamed_kernel(const __grid_constant__ StreamedParams params) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kMaxStreamedThreads, min_streamed_blocks(kChan
   for (int p = 0; p < kPositions; ++p) {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
-      // Without a bias -0 is added, the one number that changes no sum.
+      // Without a bias, add -0: it leaves every sum unchanged.
       const float bias = params.bias != nullptr && c < num_channels ? params.bias[channel + c] : -0.0f;
       r_acc[p][c] = element::add(r_acc[p][c], bias);
     }

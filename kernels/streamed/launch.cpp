@@ -7,7 +7,7 @@
 namespace convt {
 namespace {
 
-// Launches kernel_of(tile.instance), a kernel of `instances`, with the layout that `make_layout` fills.
+// Launches kernel_of(tile.instance), a kernel of `instances`, with the layout that `make_layout` computes.
 template <typename Tile, typename Layout, typename Instance, size_t kCount>
 void launch_tiled(const ConvTProblem& problem, const Plan& plan, const Tile& tile,
                   bool (*make_layout)(const ConvTProblem&, const Tile&, Layout*), const Instance (&instances)[kCount],

@@ -1,4 +1,4 @@
-// The terms of a thread's sums, in their order.
+// Accumulates the terms of a thread's sums, in their order.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -6,7 +6,7 @@
 
 namespace convt::streamed {
 
-// One term of a position, where it exists.
+// Accumulates one existing term of a position.
 template <int kChannels>
 __device__ __forceinline__ void multiply_term(float source, const float (&weights)[kChannels],
                                               float (&r_acc)[kChannels]) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void read_weights(const float* s_weights, float (&wei
   }
 }
 
-// Terms that are read at once, while those before are multiplied.
+// Terms that are read at once, while the previous ones are multiplied.
 template <int kPositions, bool kInside>
 struct StreamedBatch {
   static constexpr int kTerms = 8 / kPositions;
@@ -42,7 +42,7 @@ struct StreamedBatch {
     }
   }
 
-  // kWhole: all of its terms exist.
+  // kWhole: all terms of the batch exist.
   template <bool kWhole, int kChannels>
   __device__ __forceinline__ void multiply(const StreamedParams& params, const StreamedTerms& terms,
                                            const StreamedPosition (&positions)[kPositions], const float* s_weights,
@@ -61,7 +61,7 @@ struct StreamedBatch {
   }
 };
 
-// Element by element: with any strides; it is fastest where lanes read neighbours in memory.
+// Reads the source element by element. Supports any strides; fastest if lanes read contiguous elements.
 template <bool kInside, int kChannels, int kPositions>
 __device__ __forceinline__ void multiply_elements(const StreamedParams& params, const StreamedTerms& terms,
                                                   const StreamedPosition (&positions)[kPositions],
@@ -84,7 +84,8 @@ __device__ __forceinline__ void multiply_elements(const StreamedParams& params, 
   odd.template multiply<false>(params, terms, positions, s_weights, begin + Batch::kTerms, r_acc);
 }
 
-// Four neighbouring channels at once, of all taps, as a sum takes all of a channel before the next one.
+// Reads four neighbouring channels of all taps at once, because a sum adds all taps of a channel before the next
+// channel.
 template <int kTaps, bool kInside, int kChannels, int kPositions>
 __device__ __forceinline__ void multiply_vectors(const StreamedParams& params, const StreamedTerms& terms,
                                                  const StreamedPosition (&positions)[kPositions],

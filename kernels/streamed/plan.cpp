@@ -1,4 +1,4 @@
-// Candidates of streamed sources, and their estimated times; the tiles that gathered terms have as well.
+// Candidates of streamed sources, with estimated times, and the tile layout that they share with gathered terms.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -13,18 +13,18 @@
 namespace convt {
 namespace {
 
-// From a fit to 640 measurements: microseconds, then issue slots and cycles of an SM.
+// Fitted to 640 measurements: microseconds, then issue slots and cycles of an SM.
 constexpr double kLaunch = 10;
-constexpr double kWeightCycles = 0.25;  // of a warp's term, for each channel
-constexpr double kReadCycles = 2.1;     // of a warp's read of the source, at least
-constexpr double kLineCycles = 1.1;     // for each line that it lies in
-constexpr double kSlots = 2;            // for each instruction of a term
-constexpr double kFillCycles = 0.74;    // of 32 weights that come to shared memory
-constexpr double kTermCycles = 90;      // that a warp alone waits
-constexpr double kVectorCycles = 500;   // and for a vector of channels, which is not read ahead
-constexpr double kTileCycles = 5300;    // of a CTA, besides its terms
+constexpr double kWeightCycles = 0.25;  // per channel, of a warp's term
+constexpr double kReadCycles = 2.1;     // minimum per source read of a warp
+constexpr double kLineCycles = 1.1;     // per cache line of a source read
+constexpr double kSlots = 2;            // per instruction of a term
+constexpr double kFillCycles = 0.74;    // per 32 weights copied to shared memory
+constexpr double kTermCycles = 90;      // latency of a term in a single warp
+constexpr double kVectorCycles = 500;   // additional latency per vector of channels, which is not prefetched
+constexpr double kTileCycles = 5300;    // fixed cost of a CTA
 
-// Whether four neighbouring channels of the source are one vector, wherever they begin.
+// Whether four neighbouring channels of the source form one vector, apart from the alignment of the base address.
 bool has_vectors(const ConvTProblem& problem) {
   const int64_t* stride = problem.x_stride;
   return stride[1] == 1 && problem.c_in / problem.groups % kStreamedVector == 0 && stride[0] % kStreamedVector == 0 &&
@@ -43,7 +43,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinS
               const ThinStreamedLayout& layout, Plan* plan) {
   const bool forward = problem.direction == Direction::kForward;
   const double channels = instance.channels, positions = instance.positions, warps = layout.threads / 32;
-  // Phases may have fewer taps than the most.
+  // Average taps; phases may have fewer taps than the maximum.
   const double taps = static_cast<double>(problem.h.kernel) * problem.w.kernel / layout.by_phases.value;
   const double terms = layout.group_ci * taps;
   const double step = 4.0 * static_cast<double>(std::abs(layout.source_stride[3])) * layout.column_step;
@@ -60,7 +60,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ThinS
   const double vectors = instance.taps > 0 ? layout.group_ci / kStreamedVector : 0;
   const double wait = waves * (kTileCycles + vectors * kVectorCycles + terms * (kTermCycles + channels * positions));
   plan->compute_us = (std::max(work, wait) + 0.3 * std::min(work, wait)) / (device.clock_ghz * 1e3);
-  // Forward, results of one phase are no neighbours.
+  // In the forward pass, results of one phase are not contiguous.
   const double scatter = forward ? problem.w.stride : 1;
   plan->memory_us =
       1.3 * 4 * (input_elements(problem) + scatter * output_elements(problem)) * 1e-3 / device.copy_gb_per_s;
@@ -80,7 +80,7 @@ void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const ThinS
   plans->consider(plan);
 }
 
-// Elements from a tensor's first to its last.
+// Elements between a tensor's first and last element.
 int64_t extent(const int64_t (&stride)[4], int64_t batch, int64_t channels, int64_t rows, int64_t columns) {
   return (batch - 1) * std::abs(stride[0]) + (channels - 1) * std::abs(stride[1]) + (rows - 1) * std::abs(stride[2]) +
          (columns - 1) * std::abs(stride[3]);
@@ -94,7 +94,7 @@ bool make_thin_tiled_layout(const ConvTProblem& asked, int32_t block_positions, 
   const ConvTProblem problem = asked.direction == Direction::kForward ? asked : adjoint_problem(asked);
   const Axis &h = problem.h, &w = problem.w;
   constexpr int64_t kMost = int64_t{1} << 30;
-  // Kernels count from the first element in 32 bits, beyond the image's borders too.
+  // Kernels use 32-bit element offsets, also outside the image's borders.
   const double border = (static_cast<double>(h.kernel) * std::abs(h.dilation) + std::abs(h.padding)) *
                         std::abs(static_cast<double>(problem.x_stride[2]));
   if (border > kMost || extent(problem.x_stride, problem.batch, problem.c_in, h.in, w.in) > kMost ||
@@ -136,7 +136,7 @@ bool make_thin_streamed_layout(const ConvTProblem& asked, const ThinStreamedTile
   const int32_t taps_h = max_taps(problem.h), taps_w = max_taps(problem.w);
   if (std::max(taps_h, taps_w) > kMostStreamedTaps) return false;
   if (instance.taps > 0 && (!has_vectors(problem) || taps_h * taps_w > instance.taps)) return false;
-  // An odd number of quads: terms that are neighbours begin in different banks.
+  // Odd number of quads: consecutive terms start in different banks.
   const int32_t quads = block_channels / 4;
   layout->weight_pitch = 4 * (quads + 1 - quads % 2);
   constexpr int64_t kTermBytes = 8, kMostBytes = 1 << 20;
@@ -152,8 +152,8 @@ void add_thin_streamed_plans(const ConvTProblem& problem, const DeviceInfo& devi
   if (problem.dtype != DataType::kFloat32 || !is_exact(problem) || problem.direction == Direction::kGradWeight) return;
   const bool forward = problem.direction == Direction::kForward;
   const auto channels = static_cast<int32_t>((forward ? problem.c_out : problem.c_in) / problem.groups);
-  constexpr int32_t kMostChannels = 256;  // of a group; more is not thin
-  if (channels == 1 && problem.groups > 1) return;  // depthwise layers have kernels of their own
+  constexpr int32_t kMostChannels = 256;  // per group; larger layers are not thin
+  if (channels == 1 && problem.groups > 1) return;  // depthwise layers have separate kernels
   if (channels > kMostChannels) return;
   for (int32_t index = 0; index < kNumThinStreamedInstances; ++index) {
     if (kThinStreamedInstances[index].direction != problem.direction) continue;

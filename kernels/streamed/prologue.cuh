@@ -1,4 +1,4 @@
-// What a CTA of streamed sources prepares: the list of its sums' terms, their weights, and where its positions lie.
+// Prologue of a CTA of streamed sources: the list of terms, their weights, and the CTA's positions.
 #pragma once
 
 #include "problem/phases.h"
@@ -11,13 +11,12 @@ struct StreamedTap {
   uint16_t h, w;
 };
 
-// The terms of a sum, in its order: channels, then tap rows, then tap columns.
+// Terms of a sum, in order: channels, then tap rows, then tap columns.
 struct StreamedTerms {
   int32_t taps_h, taps_w;
   int32_t count;
-  int32_t* s_sources;  // [count + kStreamedPadding]: elements from what a position's first term reads; in the end the
-                       // last one again and again
-  StreamedTap* s_taps;  // [count + kStreamedPadding], in the end the last one again and again
+  int32_t* s_sources;  // [count + kStreamedPadding]: offset from a position's first term; padding repeats the last
+  StreamedTap* s_taps;  // [count + kStreamedPadding]; the padding repeats the last tap
   float* s_weights;  // [count][weight_pitch]
   const Phase &h, &w;
 
@@ -32,7 +31,7 @@ struct StreamedTerms {
         h(phase_h),
         w(phase_w) {}
 
-  // Weights of channels that do not exist are 0: their sums are not stored.
+  // Weights of nonexistent channels are 0. Their results are not stored.
   __device__ __forceinline__ void fill(const StreamedParams& params, const ResultTile& tile) const {
     constexpr int kBatch = 8;  // weights that are read at once
     const auto row = static_cast<int32_t>(params.source_stride[2]);
@@ -69,7 +68,7 @@ struct StreamedTerms {
   }
 };
 
-// The positions of an axis whose taps all exist.
+// Positions of an axis whose taps all exist.
 struct InsideRange {
   int32_t begin, size;
 
@@ -82,13 +81,13 @@ struct InsideRange {
   }
 };
 
-// The positions of a phase, of all images, as one sequence: first those whose taps all exist, so that few warps have
-// positions that lack a tap.
+// Orders the positions of a phase, of all images, as one sequence. Positions whose taps all exist come first, so that
+// few warps contain positions with missing taps.
 struct StreamedOrder {
   InsideRange rows, columns;
-  int32_t num_rows, num_columns;  // of an image
-  int32_t inside, border;  // positions of an image
-  int32_t all_inside;  // of all images
+  int32_t num_rows, num_columns;  // per image
+  int32_t inside, border;  // positions per image
+  int32_t all_inside;  // over all images
 
   __device__ __forceinline__ StreamedOrder(const StreamedParams& params, const Phase& h, const Phase& w)
       : rows(h, params.row_step, params.rows, params.by_rows.value),
@@ -111,7 +110,7 @@ struct StreamedOrder {
     number -= all_inside;
     position.image = number / border;
     number -= position.image * border;
-    // Whole rows before and behind, then the ends of the others.
+    // Whole rows above and below, then the ends of the other rows.
     const int32_t whole_rows = num_rows - rows.size;
     if (number < whole_rows * num_columns) {
       const int32_t row = number / num_columns;
@@ -128,14 +127,14 @@ struct StreamedOrder {
   }
 };
 
-// A thread's position.
+// A position of a thread.
 struct StreamedPosition {
-  const float* g_source;  // what its first term reads, if that existed
-  int32_t result;  // elements from the first of the result, or -1 where no position is
-  uint32_t rows;  // bit: of this tap row the source has a row
+  const float* g_source;  // address that its first term reads; may be outside the image
+  int32_t result;  // element offset in the result, or -1 if there is no position
+  uint32_t rows;  // bit mask of existing tap rows
   uint32_t columns;
 
-  // Returns whether all taps exist. What is beyond the last position takes the last one's place.
+  // Returns whether all taps exist. Threads past the last position read the last position.
   __device__ __forceinline__ bool find(const StreamedParams& params, const ResultTile& tile, const Phase& h,
                                        const Phase& w, const StreamedOrder& order, int32_t number,
                                        const float* g_image) {

@@ -1,4 +1,4 @@
-// Which results a CTA of gathered terms or of streamed sources computes (streamed/layout.h).
+// Results of a CTA of gathered terms or streamed sources (streamed/layout.h).
 #pragma once
 
 #include "streamed/layout.h"
@@ -9,8 +9,8 @@ struct ResultTile {
   int32_t group;
   int32_t phase_h;
   int32_t phase_w;
-  int32_t position;  // the first
-  int32_t channel;  // of the group, the first
+  int32_t position;  // first position
+  int32_t channel;  // first channel, within the group
 };
 
 __device__ __forceinline__ ResultTile result_tile(const ThinTiledLayout& layout) {
@@ -30,11 +30,11 @@ struct TiledPosition {
   int32_t image, row, column;
 };
 
-// What it is in source and result.
+// Coordinates and offsets of a position in source and result.
 struct TiledPlace {
-  int32_t source_row, source_column;  // that the first tap reads
-  int32_t source;  // elements from the first of the source to what the first tap reads, if it existed
-  int32_t result;  // elements from the first of the result, or -1 where it has none
+  int32_t source_row, source_column;  // coordinates that the first tap reads
+  int32_t source;  // element offset that the first tap reads; may be outside the image
+  int32_t result;  // element offset, or -1 if the position has no result
 
   __device__ __forceinline__ TiledPlace(const ThinTiledLayout& layout, const ResultTile& tile, const Phase& h,
                                         const Phase& w, const TiledPosition& position)
