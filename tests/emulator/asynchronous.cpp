@@ -11,15 +11,15 @@
 namespace emulator {
 namespace {
 
-// What brings bytes to a barrier, or an arrival.
+// A pending copy of `bytes`, or a pending arrival.
 struct Copy {
   uint32_t bytes, arrivals;
   std::function<void()> make;
 };
 
 struct Barrier {
-  uint32_t arrivals = 0;  // of a phase
-  int64_t pending = 0, bytes = 0;  // arrivals and bytes that this phase waits for
+  uint32_t arrivals = 0;  // per phase
+  int64_t pending = 0, bytes = 0;  // arrivals and bytes that the current phase still waits for
   uint32_t parity = 0;
   std::deque<Copy> copies;
 };
@@ -92,7 +92,7 @@ void barrier_arrive(uint32_t address, uint32_t bytes_to_come) {
   --barrier.pending;
   const uint32_t parity = barrier.parity;
   end_phase_if_complete(barrier);
-  // Whoever has waited for it may be ahead of this thread.
+  // Waiting threads may run ahead of this one.
   if (copies_are_eager && barrier.parity != parity) let_others_run();
 }
 

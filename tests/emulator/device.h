@@ -1,6 +1,6 @@
-// CUDA's device code on the host: a CTA's threads are fibers of one thread of the processor, which take turns at
-// barriers and at what the lanes of a warp do together. Included before the kernels' own headers; the wrappers of
-// kernels/ptx have a twin of the same name in ptx/. Kernels are compiled as they are, as for a GPU of Hopper's.
+// CUDA device code on the host. The threads of a CTA are fibers of one CPU thread, which switch at barriers and at
+// warp-level operations. Included before the kernels' headers; ptx/ replaces the wrappers of kernels/ptx with files of
+// the same names. Kernels are compiled unmodified, for Hopper.
 #pragma once
 
 #include <cuda.h>
@@ -18,7 +18,7 @@
 #define __launch_bounds__(...)
 #undef __noinline__
 #define __noinline__ __attribute__((noinline))
-// Behind CUDA's own headers, which would take it for nvcc.
+// After CUDA's headers, which would otherwise assume nvcc.
 #define __CUDA_ARCH__ 900
 #define __CUDA_ARCH_FEAT_SM90_ALL
 #define __builtin_assume(condition) emulator::require(condition, #condition)
@@ -32,34 +32,34 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-extern unsigned char* const shared_memory;  // of the CTA that runs
+extern unsigned char* const shared_memory;  // of the current CTA
 
-// Ends the process, with the words, where the kernel has promised what does not hold.
+// Aborts the process with `words` if the condition, which the kernel guarantees, is false.
 void require(bool condition, const char* words);
 
-// The thread waits here until all threads of its CTA have come.
+// Blocks until all threads of the CTA have arrived.
 void meet_block();
-// The lanes of the thread's warp meet. work(with, lanes) runs once, when the last one has come, with what the 32 lanes
-// have brought, and may change it.
+// Synchronizes the warp. The last lane to arrive calls work(with, lanes) once. `lanes` contains the `own` pointers of
+// the 32 lanes, whose data work() may change.
 void meet_warp(void* own, void (*work)(const void* with, void* const* lanes), const void* with);
 template <typename Work>
 void meet_warp(void* own, const Work& work) {
   meet_warp(own, [](const void* with, void* const* lanes) { (*static_cast<const Work*>(with))(lanes); }, &work);
 }
 
-// Copies of cp.async are made when they are waited for, and not before.
+// Records a cp.async copy. It executes when it is waited for, not before.
 void copy_later(uint32_t shared, const void* global, int bytes, bool zeros);
 void end_group_of_copies();
 void make_all_copies_but(int pending_groups);
-// Makes all that this thread has asked for and that nobody has waited for, once it is called.
+// Returns a function that executes all of this thread's copies that no wait has completed.
 std::function<void()> take_copies();
 
 extern bool may_conflict;  // emulator.h
 
-// Ends the process where two of these reads, which happen at once, are of one bank and not of the same place.
+// Aborts the process if two of these simultaneous reads hit different addresses of one bank.
 void check_banks(const uint32_t* addresses, int count, int bytes);
 
-// The bytes of a shared address; ends the process where it is not of the CTA's shared memory, or not aligned.
+// Host address of a shared-memory address. Aborts the process if it is misaligned or outside the CTA's shared memory.
 void* shared_bytes(uint32_t address, int bytes);
 
 }  // namespace emulator
@@ -95,7 +95,7 @@ template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int bits) {
   return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ bits);
 }
-// Byte i of the result is the one of the 8 of a and b that digit i of `selector` names.
+// Byte i of the result is the byte of {b, a} that digit i of `selector` selects.
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
   uint32_t result = 0;

@@ -1,4 +1,4 @@
-// Fibers for the threads of a CTA, and launches of kernels that are known by their host function.
+// Runs the threads of a CTA as fibers, and launches kernels by the address of their host function.
 #include "emulator/emulator.h"
 
 #include <ucontext.h>
@@ -35,7 +35,7 @@ struct Copy {
   bool zeros;
 };
 
-// Lives on from one CTA to the next.
+// Reused by all CTAs.
 struct Fiber {
   std::vector<unsigned char> stack;
   jmp_buf place;
@@ -45,7 +45,7 @@ struct Fiber {
 };
 
 struct WarpMeeting : Meeting {
-  int lanes = 32;  // that have not ended
+  int lanes = 32;  // lanes that have not ended
   void* brought[32] = {};
 };
 
@@ -61,7 +61,7 @@ std::function<void()> body;
 
 int64_t progress;
 bool may_conflict;
-static int64_t turn;  // of all warps
+static int64_t turn;  // counts scheduling rounds over all warps
 
 void fail(const std::string& what) {
   std::fprintf(stderr, "emulator: thread %u of block %u: %s\n", current, blockIdx.x, what.c_str());
@@ -74,7 +74,7 @@ void require(bool condition, const char* words) {
 
 unsigned current_thread() { return current; }
 
-// Jumps between stacks: unlike swapcontext() they ask nothing of the kernel, which here would take most of the time.
+// Switches stacks with _longjmp: swapcontext() makes system calls, which would dominate the run time.
 void yield(const std::string& what) {
   fibers[current].waits_for = what;
   if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
@@ -87,7 +87,7 @@ void run_fiber() {
     body();
     fibers[current].done = true;
     ++progress;
-    // Lanes that have ended are waited for no more.
+    // Ended lanes no longer count in the warp's barrier.
     WarpMeeting& warp = warps[current / 32];
     if (--warp.lanes > 0 && warp.arrived == warp.lanes) {
       warp.arrived = 0;
@@ -97,7 +97,7 @@ void run_fiber() {
   }
 }
 
-// Lets a thread run until it waits.
+// Runs a thread until it waits.
 __attribute__((noinline)) void resume(Fiber& fiber) {
   if (_setjmp(scheduler) != 0) return;
   if (fiber.begun) _longjmp(fiber.place, 1);
@@ -190,7 +190,7 @@ void end_group_of_copies() { fibers[current].groups.emplace_back(); }
 
 void make_all_copies_but(int pending_groups) {
   auto& groups = fibers[current].groups;
-  // The last group is not complete: nobody waits for it.
+  // The last group is not committed, so no wait covers it.
   while (static_cast<int>(groups.size()) - 1 > pending_groups) {
     for (const Copy& copy : groups.front()) make(copy);
     groups.pop_front();
@@ -204,7 +204,7 @@ std::map<const void*, std::function<void(const void* const*)>>& kernels() {
   return known;
 }
 
-// Until each of its threads has ended or waits for other warps.
+// Runs a warp until each of its threads has ended or waits for other warps.
 void run_warp(int warp) {
   for (int64_t before = -1; before != progress;) {
     before = progress;
@@ -215,7 +215,7 @@ void run_warp(int warp) {
   }
 }
 
-// What the threads wait for: the first one of those that wait for the same.
+// Describes the waits of all threads: the first thread of each distinct wait.
 std::string waiting() {
   std::map<std::string, int> first;
   for (int i = num_threads - 1; i >= 0; --i) {
@@ -239,14 +239,14 @@ void run_block(unsigned number) {
   for (bool running = true; running;) {
     const int64_t before = progress;
     ++turn;
-    // A warp runs as far ahead of the others as it can: what no barrier orders happens in an order that shows it. The
-    // first warp is ahead in one CTA, the last one in the next.
+    // A warp runs as far ahead of the others as it can, which exposes missing barriers. Even CTAs start with the first
+    // warp, odd CTAs with the last.
     const int num_warps = num_threads / 32;
     for (int i = 0; i < num_warps; ++i) run_warp(number % 2 == 0 ? i : num_warps - 1 - i);
     running = std::any_of(fibers.begin(), fibers.begin() + num_threads, [](const Fiber& one) { return !one.done; });
     if (running && progress == before) {
       const std::string words = waiting();
-      for (Fiber& fiber : fibers) fiber.begun = false;  // what they are in the middle of does not go on
+      for (Fiber& fiber : fibers) fiber.begun = false;  // abandon their stacks
       throw std::runtime_error("emulator: nothing can happen any more, " + words);
     }
   }

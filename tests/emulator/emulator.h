@@ -1,4 +1,4 @@
-// Launches of emulated kernels.
+// Launches emulated kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,18 @@
 
 namespace emulator {
 
-// Whether lanes may read several places of one bank at once, and each for itself, in the launches to come.
+// Whether later launches permit bank conflicts between lanes. With true, each lane reads independently.
 extern bool may_conflict;
 
-// What runs one thread of a kernel, known by its host function; it is given the kernel's arguments.
+// Registers the function that runs one thread of a kernel. `kernel` is the address of the host function; the kernel's
+// arguments are passed to `call`.
 void know(const void* kernel, std::function<void(const void* const* arguments)> call);
 
-// Runs the CTAs one after the other. Throws std::runtime_error for a kernel that is not known, and where the threads of
-// a CTA wait for each other; ends the process at an address that is wrong.
+// Runs the CTAs one after another. Throws std::runtime_error for an unregistered kernel and for a deadlock. Aborts the
+// process on an illegal address.
 void launch(const void* kernel, int64_t blocks, int threads, int shared, const void* const* arguments);
 
-// The kernel as launch() takes it, which from now on is known.
+// Registers the kernel and returns its address for launch().
 template <typename... Params>
 const void* known(void (*kernel)(Params...)) {
   const auto* address = reinterpret_cast<const void*>(kernel);

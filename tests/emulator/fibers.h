@@ -1,4 +1,4 @@
-// What the parts of the emulator know of the threads of the CTA that runs.
+// Thread scheduling of the current CTA, for the emulator's sources.
 #pragma once
 
 #include <cstdint>
@@ -6,28 +6,28 @@
 
 namespace emulator {
 
-// Ends the process.
+// Aborts the process with an error.
 [[noreturn]] void fail(const std::string& what);
 
 unsigned current_thread();
 
-// Lets other threads run, while this one waits for what these words say.
+// Lets other threads run while this one waits. `what` describes the wait.
 void yield(const std::string& what);
 
-// Lets every other thread run as far as it can before this one goes on.
+// Lets every other thread run as far as it can before this one continues.
 void let_others_run();
 
-// Changes whenever something has happened: if it does not for a round of all threads, nothing ever will.
+// Incremented on every event. If a round over all threads does not change it, the CTA is deadlocked.
 extern int64_t progress;
 
 struct Meeting {
   int arrived = 0;
   int64_t number = 0;
 };
-// The thread waits here until so many have come.
+// Blocks until `count` threads have arrived.
 void meet(Meeting& meeting, int count);
 
-// Before the first thread of a CTA, and behind its last one (asynchronous.cpp, products.cpp).
+// Called before the first thread of a CTA starts, and after the last one ends (asynchronous.cpp, products.cpp).
 void begin_block_of_hopper();
 void end_block_of_hopper();
 void begin_block_of_products();

@@ -1,8 +1,8 @@
-// The flat engine's kernels as host functions.
+// Compiles the flat engine's kernels as host functions.
 #include "emulator/kernels.h"
 #include "hopper/kernel.cuh"
 
-// Arrays of shared memory inside of functions are one for all threads.
+// All threads share the shared-memory arrays declared in functions.
 #undef __shared__
 #define __shared__ static
 

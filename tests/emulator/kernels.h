@@ -1,5 +1,5 @@
-// In front of an engine's kernels, which tests/emulator/<engine>.cpp compiles as host functions: their launchers find
-// them as emulator::launch() takes them.
+// Included before an engine's kernels, which tests/emulator/<engine>.cpp compiles as host functions. The engine's
+// launchers get the kernel addresses that emulator::launch() expects.
 #pragma once
 
 #include "emulator/device.h"
@@ -7,7 +7,7 @@
 
 #define CONVT_KERNEL(...) emulator::known(&__VA_ARGS__)
 
-// Every kernel declares an array of shared memory in its own namespace: they are the one that there is.
+// Every kernel declares a shared-memory array in its own namespace. All of them alias emulator_shared_memory.
 #define CONVT_SHARED_MEMORY_OF(room)                                \
   namespace convt::room {                                           \
   extern unsigned char s_bytes[] __asm__("emulator_shared_memory"); \

@@ -1,5 +1,5 @@
-// `_emulated`: plans of some engines, run on the host by their own launchers and kernels. Built by tests/plan/build.py
-// with CUDA's headers and without its libraries. Called by: tests/emulator.
+// `_emulated`: runs plans of some engines on the host, with the engines' launchers and kernels. Built by
+// tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/emulator.
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -14,7 +14,7 @@
 
 namespace convt {
 
-// In the place of launch/kernel.cpp: a launch has ended when it returns.
+// Replaces launch/kernel.cpp: a launch has completed when it returns.
 void launch_kernel(const void* kernel, const Grid& grid, cudaStream_t,
                    std::initializer_list<KernelArgument> arguments) {
   if (grid.cluster > 1) throw std::runtime_error("emulator: CTAs run one after the other, and make no clusters");
@@ -29,7 +29,7 @@ void fill_zero(void* memory, int64_t bytes, const char*, cudaStream_t) { memset(
 
 namespace {
 
-// A family: its engine, what finds its plans, and what launches one.
+// A family: its engine, its search for plans, and its launcher.
 struct Family {
   const char* engine;
   void (*add)(const convt::ConvTProblem&, const convt::DeviceInfo&, convt::Candidates*);
@@ -60,7 +60,7 @@ constexpr Family kEmulated[] = {
 };
 #undef FAMILY
 
-// In the order of the list.
+// Candidates in the order of kEmulated.
 convt::Candidates plans_of(const convt::ConvTProblem& problem, const convt::DeviceInfo& device,
                            const std::string& engine) {
   convt::Candidates plans;
@@ -72,7 +72,7 @@ convt::Candidates plans_of(const convt::ConvTProblem& problem, const convt::Devi
 
 void* address(uintptr_t number) { return reinterpret_cast<void*>(number); }
 
-// The plan with so many images a launch.
+// Sets the number of images per launch.
 template <typename Tile, typename Layout>
 void set_images(const convt::ConvTProblem& problem, int32_t images,
                 bool (*make)(const convt::ConvTProblem&, const Tile&, Layout*), convt::Plan* plan) {
@@ -83,7 +83,7 @@ void set_images(const convt::ConvTProblem& problem, int32_t images,
   convt::set_launch(layout, plan);
 }
 
-// An epilogue: y * scales of channels + a tensor of the result's shape, then a clamp.
+// An epilogue: y * per-channel scales + a tensor of the result's shape, then a clamp.
 convt::epilogue::Program program_of(const py::dict& steps) {
   convt::epilogue::Program program{};
   program.num_steps = 3;
@@ -92,14 +92,14 @@ convt::epilogue::Program program_of(const py::dict& steps) {
   program.parts = convt::epilogue::kTensorsPart | convt::epilogue::kClampPart;
   program.tensors.scales = address(field<uintptr_t>(steps, "scales"));
   program.tensors.results = address(field<uintptr_t>(steps, "results"));
-  program.tensors.flags = convt::epilogue::kScalesStep | convt::epilogue::kByVectors;  // tensors begin on 64 bytes
+  program.tensors.flags = convt::epilogue::kScalesStep | convt::epilogue::kByVectors;  // tensors are 64-byte aligned
   program.low = field<float>(steps, "low");
   program.high = field<float>(steps, "high");
   return program;
 }
 
-// Runs one of plans_of(), with a poisoned workspace; `images` of a launch, or 0 for the plan's own number. Tensors are
-// addresses; bias may be 0.
+// Runs plan `number` of plans_of() with a poisoned workspace. `images`: images per launch, or 0 for the plan's number.
+// `tensors` contains addresses; the bias may be 0.
 void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, const std::string& engine, size_t number,
          const std::array<uintptr_t, 4>& tensors, int32_t images, const convt::epilogue::Program* steps) {
   convt::Plan plan = plans_of(problem, device, engine).at(number);
@@ -109,7 +109,7 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
   } else if (images > 0 && problem.direction == convt::Direction::kGradWeight) {
     convt::tile_of<convt::PortableGradWeightTile>(plan).chunks = 1;
     set_images(problem, images, &convt::make_portable_grad_weight_layout, &plan);
-    plan.workspace_bytes *= problem.batch;  // a slab more for each launch
+    plan.workspace_bytes *= problem.batch;  // one more slab per launch
   } else if (images > 0) {
     set_images(problem, images, &convt::make_portable_layout, &plan);
   }

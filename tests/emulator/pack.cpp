@@ -1,9 +1,9 @@
-// The kernels that pack operands as host functions.
+// Compiles the kernels that pack operands as host functions.
 #include "emulator/kernels.h"
 #include "hopper/kernel.cuh"
 #include "pack/instances/pixels.cu"
 
-// Arrays of shared memory inside of functions are one for all threads.
+// All threads share the shared-memory arrays declared in functions.
 #undef __shared__
 #define __shared__ static
 

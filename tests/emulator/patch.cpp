@@ -1,10 +1,10 @@
-// The patch engine's kernels as host functions.
+// Compiles the patch engine's kernels as host functions.
 #include "emulator/kernels.h"
 #include "hopper/kernel.cuh"
 #include "patch_sm90a/direct.cuh"
 #include "patch_sm90a/runs.cuh"
 
-// Arrays of shared memory inside of functions are one for all threads.
+// All threads share the shared-memory arrays declared in functions.
 #undef __shared__
 #define __shared__ static
 

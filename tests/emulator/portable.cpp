@@ -1,4 +1,4 @@
-// The portable engine's kernels as host functions.
+// Compiles the portable engine's kernels as host functions.
 #include "emulator/kernels.h"
 #include "portable/instances/convolve.cu"
 #include "portable/instances/pack.cu"

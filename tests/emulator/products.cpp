@@ -1,4 +1,4 @@
-// Products of warpgroups (wgmma), on the 128 threads' registers and on shared memory.
+// Warpgroup products (wgmma) on the registers of 128 threads and on shared memory.
 #include <array>
 #include <cstring>
 #include <deque>
@@ -10,7 +10,7 @@
 #include "emulator/fibers.h"
 #include "ptx/mma_sm80.cuh"
 
-#pragma GCC optimize("O3")  // most of the emulator's time is spent here
+#pragma GCC optimize("O3")  // dominates the emulator's run time
 
 namespace emulator {
 namespace {
@@ -20,7 +20,7 @@ constexpr int kWarpgroups = kMostThreads / 128, kRows = 64, kMostColumns = 256, 
 std::vector<std::deque<std::vector<Product>>> products(kMostThreads);
 std::array<Meeting, kWarpgroups> warpgroups;
 
-// Element number k of 32 bytes.
+// Element k of a K step of 32 bytes.
 float element_of(Format format, uint32_t word, int k) {
   switch (format) {
     case Format::kTf32: return convt::ptx::tf32_of(word, 0);
@@ -35,7 +35,7 @@ uint32_t word_at(const unsigned char* bytes) {
   return word;
 }
 
-// Of all threads of a warpgroup.
+// Executes the product of a warpgroup's 128 threads.
 void multiply(const std::array<const Product*, 128>& of) {
   const Product& one = *of[0];
   const int bytes = one.format == Format::kTf32 ? 4 : 2, depth = kBytesOfK / bytes;
@@ -54,7 +54,8 @@ void multiply(const std::array<const Product*, 128>& of) {
   for (int row = 0; row < kRows; ++row) {
     const int first = row / 16 * 32 + row % 8 * 4;
     for (int k = 0; k < depth; ++k) {
-      // Of a thread's words the first two are of its rows, the last two of the same rows 16 bytes of K further.
+      // The first two words of a thread are from its two rows; the last two are from the same rows, 16 bytes further
+      // along K.
       const int byte = k * bytes / 4 * 4;
       a[row][k] = one.a == nullptr
                       ? element_at(one.of_a, row, k)
@@ -104,9 +105,9 @@ const unsigned char* Operand::at(int row, int byte) const {
   const uint32_t begin = (low & 0x3fff) << 4, step = (high & 0x3fff) << 4, mode = high >> 30;
   const uint32_t along_k = (low >> 16 & 0x3fff) << 4;
   uint32_t address;
-  if (mode == 0) {  // core matrices of 8 rows of 16 bytes
+  if (mode == 0) {  // no swizzle: core matrices of 8 rows x 16 bytes
     address = begin + row / 8 * step + byte / 16 * along_k + row % 8 * 16 + byte % 16;
-  } else {  // rows of 128, 64 or 32 bytes, swizzled by the bits of their addresses
+  } else {  // swizzled rows of 128, 64 or 32 bytes
     address = begin + row / 8 * step + row % 8 * (256u >> mode) + byte;
     address ^= (address >> 7 & ((8u >> (mode - 1)) - 1)) << 4;
   }
@@ -117,7 +118,7 @@ const unsigned char* Operand::at_transposed(int row, int k) const {
   const uint32_t begin = (low & 0x3fff) << 4, along_k = (high & 0x3fff) << 4, along_rows = (low >> 16 & 0x3fff) << 4;
   const uint32_t mode = high >> 30;
   if (mode == 0) fail("a transposed operand has rows of 128, 64 or 32 bytes");
-  const uint32_t halves = 128u >> mode, bytes = 2 * halves;  // of a row
+  const uint32_t halves = 128u >> mode, bytes = 2 * halves;  // per row
   uint32_t address = begin + row / halves * along_rows + k / 8 * along_k + k % 8 * bytes + row % halves * 2;
   address ^= (address >> 7 & ((8u >> (mode - 1)) - 1)) << 4;
   return static_cast<const unsigned char*>(shared_bytes(address, 4));

@@ -1,4 +1,4 @@
-// In the place of reduce/launch.cpp: sums of slabs on the host.
+// Replaces reduce/launch.cpp: reduces slabs on the host.
 #include <math.h>  // isnan() as device code calls it
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace convt {
 namespace {
 
-// As the kernel that adds slabs makes a sum again.
+// Recomputes a sum as the slab-reduction kernel does.
 float again(DataType dtype, const reduce::WeightTerms& terms, const int32_t (&place)[4]) {
   if (dtype == DataType::kFloat16) return reduce::sum_of_terms<__half>(terms, place);
   if (dtype == DataType::kBFloat16) return reduce::sum_of_terms<__nv_bfloat16>(terms, place);
@@ -20,7 +20,7 @@ float again(DataType dtype, const reduce::WeightTerms& terms, const int32_t (&pl
 
 }  // namespace
 
-// Sums in double, and a result in float32 whatever the problem's dtype is.
+// Accumulates in double. The result is float32 for every problem dtype.
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
                       void* result, cudaStream_t, const reduce::WeightTerms& terms) {
   const int64_t count = size[0] * size[1] * size[2] * size[3];
@@ -39,7 +39,7 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
   }
 }
 
-// The first slab has all of it.
+// The first slab contains the complete sums; the others are zero.
 int64_t launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t, void*) {
   auto* sums = static_cast<float*>(slabs);
   const int64_t num_slabs = num_channel_slabs(sum);

@@ -1,4 +1,4 @@
-// In the place of the driver, which makes tensor maps, and of the engine that copies their boxes.
+// Replaces the driver, which encodes tensor maps, and the TMA unit, which copies their boxes.
 #include "emulator/tensor_map.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Map {
   char* data;
   uint64_t strides[kMostRank];  // bytes
   uint64_t sizes[kMostRank];
-  uint16_t box[kMostRank];  // elements that are copied
+  uint16_t box[kMostRank];  // copied elements per dimension
   uint8_t steps[kMostRank];
   uint8_t rank, element_bytes, swizzle_bytes;
   bool is_rounded;
@@ -64,7 +64,7 @@ CUresult encode(CUtensorMap* to, CUtensorMapDataType type, cuuint32_t rank, void
   return CUDA_SUCCESS;
 }
 
-// Calls each(shared, global, bytes) for 16 bytes at a time, of which the first `bytes` are inside of the tensor.
+// Calls each(shared, global, bytes) for every 16 bytes of the box. The first `bytes` of them are inside the tensor.
 template <typename Each>
 void walk(const Map& map, const std::array<int32_t, kMostRank>& at, uint32_t shared, Each each) {
   const int of_vector = 16 / map.element_bytes, vectors = map.box[0] / of_vector;
@@ -83,7 +83,7 @@ void walk(const Map& map, const std::array<int32_t, kMostRank>& at, uint32_t sha
     }
     auto address = static_cast<uint32_t>(shared + 16 * number);
     if (map.swizzle_bytes != 0) address ^= (address >> 7 & (map.swizzle_bytes / 16 - 1)) << 4;
-    // Of a vector at the tensor's end some elements may be outside.
+    // The last vector of a row may be partly outside the tensor.
     const auto left = static_cast<int64_t>(map.sizes[0]) - column;
     const int inside = exists && left > 0 ? static_cast<int>(std::min<int64_t>(left, of_vector)) : 0;
     each(static_cast<char*>(shared_bytes(address, 16)), vector, inside * map.element_bytes);

@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/bulk_copy.cuh.
+// Emulates kernels/ptx/bulk_copy.cuh.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/cluster.cuh, for kernels whose CTAs are alone: it runs one after the other.
+// Emulates kernels/ptx/cluster.cuh for clusters of one CTA: CTAs run one after another.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/cp_async.cuh: what the emulated kernels use of it.
+// Emulates the part of kernels/ptx/cp_async.cuh that the emulated kernels use.
 #pragma once
 
 #include <cstdint>

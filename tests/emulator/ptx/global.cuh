@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/global.cuh. Memory has no caches to bring anything to.
+// Emulates kernels/ptx/global.cuh. There are no caches, so prefetches do nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/global_cg.cuh: CTAs run one after the other.
+// Emulates kernels/ptx/global_cg.cuh: CTAs run one after another.
 #pragma once
 
 #include <cstdint>

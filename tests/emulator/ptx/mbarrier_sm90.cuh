@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/mbarrier_sm90.cuh: what the emulated kernels use of it.
+// Emulates the part of kernels/ptx/mbarrier_sm90.cuh that the emulated kernels use.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ inline void named_barrier(int32_t id, int32_t threads) { emulator::meet_at(id, t
 inline void named_barrier_of_roles(int32_t id, int32_t threads) { emulator::meet_at(id, threads); }
 inline void named_arrive(int32_t id, int32_t threads) { emulator::arrive_at(id, threads); }
 
-// Any of the warp's threads, and not the first one.
+// Elects lane 17: kernels must not assume lane 0.
 inline bool elect_one() {
   __syncwarp();
   return threadIdx.x % 32 == 17;

@@ -1,5 +1,5 @@
-// The emulator's twin of kernels/ptx/mma_sm80.cuh. Operands of TF32 lose the bits that TF32 does not have, as on the
-// hardware, so that an operand that nobody has rounded shows in the error.
+// Emulates kernels/ptx/mma_sm80.cuh. TF32 operands are truncated as on the hardware, so that a missing rounding shows
+// up in the error.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -13,7 +13,7 @@
 
 namespace convt::ptx {
 
-// The nearest TF32 number, of two equally near ones that further from zero.
+// Rounds to the nearest TF32 number, ties away from zero.
 inline uint32_t nearest_tf32(float value) {
   const uint32_t bits = __float_as_uint(value);
   if ((bits & 0x7f800000u) == 0x7f800000u) return bits;  // NaN and Inf

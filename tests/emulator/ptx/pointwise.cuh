@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/pointwise.cuh.
+// Emulates kernels/ptx/pointwise.cuh.
 #pragma once
 
 #include <algorithm>

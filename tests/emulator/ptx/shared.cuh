@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/shared.cuh: what the emulated kernels use of it.
+// Emulates the part of kernels/ptx/shared.cuh that the emulated kernels use.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(shared) - emulator::shared_memory);
 }
 
-// Where banks are checked, the 32 lanes read a word each at once.
+// With bank checks, the 32 lanes must read at the same time.
 inline uint32_t load_shared(uint32_t shared) {
   if (!emulator::may_conflict) {
     emulator::meet_warp(&shared, [](void* const* lanes) {
@@ -25,7 +25,7 @@ inline uint32_t load_shared(uint32_t shared) {
   return word;
 }
 
-// Lane 8 * i + r brings the address of row r of matrix i; rows[i][r] is its 16 bytes.
+// Lane 8 * i + r supplies the address of row r of matrix i; rows[i][r] contains its 16 bytes.
 template <typename Take>
 void load_rows(uint32_t (&words)[4], uint32_t shared, Take take) {
   struct Lane {

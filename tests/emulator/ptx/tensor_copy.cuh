@@ -1,4 +1,4 @@
-// The emulator's twin of kernels/ptx/tensor_copy.cuh. Tensor maps are those of tensor_map.cpp.
+// Emulates kernels/ptx/tensor_copy.cuh. tensor_map.cpp defines the tensor maps.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// The emulator's twin of kernels/ptx/wgmma_sm90a.cuh. Fragments are read when the products are made: the registers are
-// the kernel's own.
+// Emulates kernels/ptx/wgmma_sm90a.cuh. A product reads its fragments from the kernel's registers when it executes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,7 +14,7 @@
 
 namespace convt::ptx {
 
-// To the nearest TF32 number, ties to even.
+// Rounds to the nearest TF32 number, ties to even.
 inline float round_tf32(float value) {
   const uint32_t bits = __float_as_uint(value);
   if ((bits & 0x7f800000u) == 0x7f800000u) return value;  // NaN and Inf
