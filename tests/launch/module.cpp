@@ -1,5 +1,5 @@
-// `_launches`: what the launchers of kernels/launch would put into a stream, for every candidate of a problem.
-// Built by tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/launch, tools.
+// `_launches`: the launches that kernels/launch would enqueue on a stream, for every candidate of a problem. Built by
+// tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/launch, tools.
 #include <string>
 
 #include "launch/launch.h"
@@ -12,7 +12,7 @@ namespace {
 
 void* address(uint64_t number) { return reinterpret_cast<void*>(number); }
 
-// Places of no memory, far apart. Operands begin `offset` bytes behind a multiple of 256, where a result begins.
+// Distinct fake addresses. The result is 256-byte aligned; operands start `offset` bytes after such an address.
 convt::Pointers pointers_of(const convt::ConvTProblem& problem, const convt::Plan& plan, int64_t offset,
                             bool is_packed) {
   constexpr uint64_t kApart = uint64_t{1} << 40;
@@ -54,8 +54,8 @@ py::list launches_of(const convt::ConvTProblem& problem, const convt::Plan& plan
 
 PYBIND11_MODULE(_launches, module) {
   module.doc() = "The launchers of convt_ext without a GPU, for their tests.";
-  // For each candidate what every plan says, a list of its launches (a text instead where it cannot be launched from
-  // there, or of what was thrown), and whether its kernel is launched once more, to add its own slabs.
+  // For each candidate: the plan's fields, its list of launches (or an error text if it cannot be launched or throws),
+  // and whether a further launch of the kernel reduces its slabs.
   module.def(
       "launches",
       [](const py::dict& asked, const std::array<int64_t, 6>& device, int64_t offset, bool is_packed) {

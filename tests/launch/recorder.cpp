@@ -1,6 +1,6 @@
-// In the place of CUDA and of the compiled kernels: launch_kernel() writes down what it is given, kernels are their
-// names (kernels/), and a tensor map is what it was asked for. So the launchers run on any machine, and what two
-// versions of them do can be compared byte for byte.
+// Replaces CUDA and the compiled kernels: launch_kernel() records its arguments, a kernel is its name (kernels/), and a
+// tensor map contains the arguments of its encoding. The launchers thus run on any machine, and tests can compare two
+// versions of them byte for byte.
 #include "launch/recorder.h"
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// Launches that are written down instead of made. See recorder.cpp.
+// Records launches instead of executing them. See recorder.cpp.
 #pragma once
 
 #include <cstdint>
@@ -6,22 +6,22 @@
 #include <vector>
 
 struct RecordedLaunch {
-  std::string kernel;  // its name; of two kernels of an instance, which
-  std::string name;    // in errors
+  std::string kernel;  // kernel name, with the variant if an instance has two kernels
+  std::string name;    // name for error messages
   int64_t blocks;
   uint32_t threads_x, threads_y;
   int32_t shared_bytes;
   bool waits_itself;
   int32_t cluster;
-  std::vector<std::string> arguments;  // the bytes that the kernel would get
+  std::vector<std::string> arguments;  // argument bytes
 };
 
-// Of this thread, since the last call.
+// Returns this thread's launches since the last call.
 std::vector<RecordedLaunch> take_launches();
 
 namespace convt {
 
-// Where several files compile a list, a file's function returns null for the rows of the others.
+// If several files compile a list, each file's function returns null for the rows of the others.
 template <typename Row>
 const char* name_if(bool compiled, const Row& row) {
   return compiled ? row.name : nullptr;

@@ -1,5 +1,5 @@
-// What CUDA documents that the driver refuses when a tensor map is asked for; launchers must never ask for it. For
-// those who stand in the driver's place: the recorder and the emulator.
+// CUDA's documented requirements on tensor maps, which launchers must meet. Used by the replacements of the driver: the
+// recorder and the emulator.
 #pragma once
 
 #include <cuda.h>
