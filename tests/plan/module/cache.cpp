@@ -1,4 +1,4 @@
-// The planner's memory of plans.
+// Bindings of the plan cache.
 #include "plan/cache.h"
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// What one question was answered with. Two answers are the same object as long as both are held.
+// A result of the cache. Two results can be compared for identity while both are alive.
 struct Remembered {
   std::shared_ptr<const std::vector<convt::Plan>> plans;
 };

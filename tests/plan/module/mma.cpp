@@ -1,4 +1,4 @@
-// The mma engine's layouts.
+// Layouts of the mma engine.
 #include <vector>
 
 #include "mma_sm90a/grad_input_layout.h"
@@ -25,7 +25,7 @@ static py::dict dict_of(const convt::PhaseAxis& axis) {
                   py::arg("out_origin") = axis.out_origin, py::arg("filled") = axis.filled, py::arg("taps") = taps);
 }
 
-// What the kernel is launched with, or None for an illegal plan.
+// Returns the kernel parameters, or None for an illegal plan.
 static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
   convt::MmaLayout layout;
   if (!convt::make_mma_layout(problem_of(problem), mma_plan_of(plan), &layout)) return py::none();
@@ -43,14 +43,14 @@ static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
   CONVT_FIELD(stage_begin), CONVT_FIELD(weight_begin), CONVT_FIELD(threads), CONVT_FIELD(shared_bytes);
   CONVT_FIELD(num_blocks);
 #undef CONVT_FIELD
-  // Of each H phase that a pass may own: (channel, H phase, W phase, taps along H, along W, staged element).
+  // For each H phase of a pass: (channel, H phase, W phase, taps along H, along W, staged element) per column.
   py::list columns;
   for (int32_t phase = 0; phase < layout.split_phases; ++phase) {
     const uint32_t filled = layout.split_phases > 1 ? layout.h.filled >> phase & 1 : layout.h.filled;
     py::list of_phase;
     for (int32_t index = 0; filled != 0 && index < layout.column_tiles * convt::kMmaColumns; ++index) {
       const convt::MmaColumn column = convt::mma_column(layout, phase, index);
-      const bool exists = column.co < layout.block_co;  // padding has no place
+      const bool exists = column.co < layout.block_co;  // padding is not staged
       const int32_t place = exists ? convt::mma_staged_row(layout, filled, column.co, 0, column.phase_h - phase) : 0;
       of_phase.append(py::make_tuple(column.co, column.phase_h, column.phase_w, column.taps_h, column.taps_w,
                                      place + column.phase_w));
@@ -61,7 +61,7 @@ static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
   return result;
 }
 
-// Of tiles of whole rows: the same, and of each column (channel, H phase, W phase, taps along H, along W).
+// Layout of whole-row tiles, and (channel, H phase, W phase, taps along H, along W) for each column.
 static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
   const convt::MmaRowsTile tile{number("instance"),
@@ -102,7 +102,7 @@ static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan)
   return result;
 }
 
-// The same of the gradient of the input.
+// Layout of the gradient of the input.
 static py::object mma_grad_input_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
   const convt::MmaGradInputTile tile{
@@ -125,7 +125,7 @@ static py::object mma_grad_input_layout(const py::dict& problem, const py::dict&
   CONVT_FIELD(offset_begin), CONVT_FIELD(barrier_begin), CONVT_FIELD(wide), CONVT_FIELD(shared_bytes);
   CONVT_FIELD(num_blocks);
 #undef CONVT_FIELD
-  py::list taps, positions;  // of K: (channel, kh, kw, element of the stage); of a tile's positions: (row, column)
+  py::list taps, positions;  // K: (channel, kh, kw, element of the stage); positions: (row, column)
   for (int32_t index = 0; index < layout.depth; ++index) {
     const convt::GradInputTap tap = convt::grad_input_tap(layout, index);
     taps.append(py::make_tuple(tap.co, tap.k_h, tap.k_w, convt::grad_input_place(layout, tap)));
@@ -139,7 +139,7 @@ static py::object mma_grad_input_layout(const py::dict& problem, const py::dict&
   return result;
 }
 
-// The same of the gradient of the weight, with the rows of a CTA's GEMM and the pixels of a strip in their order.
+// Layout of the gradient of the weight, with the rows of a CTA's GEMM and the pixels of a strip in order.
 static py::object mma_grad_weight_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
   const convt::MmaGradWeightTile tile{number("instance"),

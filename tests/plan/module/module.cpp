@@ -1,6 +1,6 @@
-// `_plan`: the planner's inside for pytest. Built by tests/plan/build.py from kernels/problem and
-// kernels/plan with a host compiler alone, which also proves that they need neither torch nor CUDA.
-// Called by: tests/plan. Never shipped: pybind11 cannot make an abi3 extension.
+// `_plan`: planner internals for pytest. Built by tests/plan/build.py from kernels/problem and kernels/plan with a host
+// compiler only, which proves that they need neither torch nor CUDA. Called by: tests/plan. Never shipped: pybind11
+// does not support abi3 extensions.
 #include "module/values.h"
 #include "plan/tensor_map.h"
 #include "problem/adjoint.h"
@@ -8,7 +8,7 @@
 #include "problem/fuse.h"
 #include "problem/shapes.h"
 
-// Of float32, with the numbers that are given and the other ones' defaults; `address` is where the tensor begins.
+// Describes a float32 box with these values and defaults for the rest. `address` is the tensor's base address.
 static std::string describe_box(const std::array<int64_t, 4>& sizes, const std::array<int64_t, 3>& strides,
                                 const std::array<int32_t, 4>& boxes, uintptr_t address) {
   convt::TensorBox box{};

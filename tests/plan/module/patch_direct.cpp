@@ -1,8 +1,8 @@
-// The layout of the patch engine's kernel for weights as they are.
+// Layout of the patch engine's kernel for unpacked weights.
 #include "module/values.h"
 #include "patch_sm90a/layout.h"
 
-// What the kernel is launched with, or None for an illegal plan.
+// Returns the kernel parameters, or None for an illegal plan.
 static py::object patch_direct_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
   const convt::PatchDirectTile tile{number("instance"), number("consumers"), number("tiles"), number("slots")};

@@ -1,8 +1,8 @@
-// The layout of the patch engine's kernel for runs of grad_output.
+// Layout of the patch engine's kernel for runs of grad_output.
 #include "module/values.h"
 #include "patch_sm90a/layout.h"
 
-// What the kernel is launched with, or None for an illegal plan.
+// Returns the kernel parameters, or None for an illegal plan.
 static py::object patch_runs_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
   const convt::PatchRunsTile tile{number("instance"), number("channels"), number("rows"), number("splits"),

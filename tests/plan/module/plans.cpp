@@ -1,11 +1,11 @@
-// Candidates of a problem, their estimates, and what PyTorch is estimated to take.
+// Candidates of a problem, their estimates, and the estimated time of PyTorch.
 #include <array>
 #include <vector>
 
 #include "families/families.h"
 #include "module/values.h"
 
-// What follows from a tile of some families, where tests look at it: most have it in a layout of their own.
+// Adds shared-memory offsets that some tiles contain. Most families have a separate layout instead.
 static void add_places(const convt::FlatTile& tile, py::dict& result) {
   result["tap_bytes"] = tile.tap_bytes, result["weights_begin"] = tile.weights_begin;
   result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
@@ -67,7 +67,7 @@ void add_plans(py::module_& module) {
   module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
   });
-  // Reads the tile of the chosen plan as one of the NHWC engine's.
+  // Returns the instance of the chosen plan, which must be an NHWC plan.
   module.def("nhwc_instance", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return convt::tile_of<convt::NhwcTile>(convt::choose_plan(problem_of(problem), device_of(device))).instance;
   });

@@ -1,8 +1,8 @@
-// The scatter engine's layout.
+// Layout of the scatter engine.
 #include "module/values.h"
 #include "scatter_sm90a/layout.h"
 
-// What the kernel is launched with, or None for an illegal plan.
+// Returns the kernel parameters, or None for an illegal plan.
 static py::object scatter_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
   const convt::ScatterTile tile{number("instance"), number("strips"), number("tile_h"), number("chunk_steps"),

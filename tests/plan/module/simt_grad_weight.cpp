@@ -1,4 +1,4 @@
-// The gradient of the weight: its plans, grids, tiles and layouts.
+// Gradient of the weight in the simt engine: plans, grids, tiles and layouts.
 #include "module/values.h"
 #include "simt/grad_weight_layout.h"
 

@@ -1,4 +1,4 @@
-// The thin engine's layouts.
+// Layouts of the thin and depthwise engines.
 #include <vector>
 
 #include "depthwise/channels_last_layout.h"
@@ -33,7 +33,7 @@ static py::dict dict_of(const convt::PhaseAxis& axis) {
                   py::arg("out_origin") = axis.out_origin, py::arg("filled") = axis.filled, py::arg("taps") = taps);
 }
 
-// What the kernel is launched with, or None for an illegal plan.
+// Returns the kernel parameters, or None for an illegal plan.
 static py::object thin_layout(const py::dict& problem, const py::dict& plan) {
   const convt::ThinTile tile = thin_plan_of(plan);
   const convt::ThinInstance& instance = convt::kThinInstances[tile.instance];
@@ -69,7 +69,7 @@ static convt::ThinGradInputTile thin_grad_input_plan_of(const py::dict& values) 
                                   number("stages"),   number("tiles_per_block")};
 }
 
-// The same for the gradient of the input.
+// Layout of the gradient of the input.
 static py::object thin_grad_input_layout(const py::dict& problem, const py::dict& plan) {
   const convt::ThinGradInputTile tile = thin_grad_input_plan_of(plan);
   const convt::ConvTProblem asked = problem_of(problem);
@@ -89,7 +89,7 @@ static py::object thin_grad_input_layout(const py::dict& problem, const py::dict
   return result;
 }
 
-// Warps of a depthwise plan, or None for an illegal one.
+// Returns the warps of a depthwise plan, or None for an illegal plan.
 static py::object thin_depthwise_layout(const py::dict& problem, const py::dict& plan) {
   const convt::ThinDepthwiseInstance& instance = convt::kThinDepthwiseInstances[field<int32_t>(plan, "instance")];
   convt::ThinDepthwiseLayout layout;
@@ -103,7 +103,7 @@ static py::object thin_depthwise_layout(const py::dict& problem, const py::dict&
                   py::arg("num_blocks") = layout.num_blocks);
 }
 
-// CTAs of a channels_last plan, or None for an illegal one.
+// Returns the CTAs of a channels_last plan, or None for an illegal plan.
 static py::object thin_channels_last_layout(const py::dict& problem, const py::dict& plan) {
   const convt::ThinChannelsLastInstance& instance = convt::kThinChannelsLastInstances[field<int32_t>(plan, "instance")];
   convt::ThinChannelsLastLayout layout;
@@ -125,7 +125,7 @@ static py::object thin_channels_last_layout(const py::dict& problem, const py::d
   return result;
 }
 
-// The same for the gradient of the weight, with the instance's channels and taps.
+// Layout of the gradient of the weight, with the instance's channels and taps.
 static py::object thin_grad_weight_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
   const convt::ThinGradWeightTile tile{number("strip"),      number("units_per_chunk"), number("instance"),

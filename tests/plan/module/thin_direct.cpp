@@ -1,4 +1,4 @@
-// The thin engine's small layers.
+// Layout of the direct engine: forward and gradient of the input.
 #include "direct/layout.h"
 #include "module/values.h"
 
@@ -21,7 +21,7 @@ py::dict dict_of(const convt::ConvTProblem& asked, const convt::TermsLayout& lay
   return result;
 }
 
-// What the kernel is launched with, or None for a problem that it does not serve.
+// Returns the kernel parameters, or None for an unsupported problem.
 static py::object thin_direct_layout(const py::dict& problem) {
   const convt::ConvTProblem asked = problem_of(problem);
   convt::TermsLayout layout;

@@ -1,8 +1,8 @@
-// The thin engine's gradient of the weight of small layers.
+// Layout of the direct engine: gradient of the weight.
 #include "direct/layout.h"
 #include "module/values.h"
 
-// What the kernel is launched with, or None for a problem that it does not serve.
+// Returns the kernel parameters, or None for an unsupported problem.
 static py::object thin_direct_weight_layout(const py::dict& problem) {
   convt::ThinDirectWeightLayout layout;
   if (!convt::make_thin_direct_weight_layout(problem_of(problem), &layout)) return py::none();

@@ -1,4 +1,4 @@
-// The thin engine's gathered terms.
+// Layout of the streamed engine's gathered terms.
 #include "module/values.h"
 #include "streamed/instances.h"
 #include "streamed/layout.h"
@@ -14,7 +14,7 @@ void add_tiles_of(const convt::ThinTiledLayout& layout, py::dict& result) {
 #undef CONVT_DIVISOR
 }
 
-// What the kernel is launched with, or None for a plan that is not one of the problem.
+// Returns the kernel parameters, or None for an illegal plan.
 static py::object thin_gather_layout(const py::dict& problem, const py::dict& plan) {
   const convt::ConvTProblem asked = problem_of(problem);
   const convt::ThinGatherTile tile{

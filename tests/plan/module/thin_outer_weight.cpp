@@ -1,8 +1,8 @@
-// Outer products of the gradient of the weight.
+// Layout of the thin engine's outer products for the gradient of the weight.
 #include "module/values.h"
 #include "thin/outer_weight_layout.h"
 
-// What a plan's CTAs own, and a stage's places, or None for an illegal one.
+// Returns the work of a plan's CTAs and the layout of a stage, or None for an illegal plan.
 static py::object thin_outer_weight_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
   const convt::ThinOuterWeightTile tile{number("instance"),        number("tile_h"),       number("tile_w"),

@@ -1,9 +1,9 @@
-// The thin engine's streamed sources.
+// Layout of the streamed engine's streamed sources.
 #include "module/values.h"
 #include "streamed/instances.h"
 #include "streamed/layout.h"
 
-// What the kernel is launched with, or None for a plan that is not one of the problem.
+// Returns the kernel parameters, or None for an illegal plan.
 static py::object thin_streamed_layout(const py::dict& problem, const py::dict& plan) {
   const convt::ConvTProblem asked = problem_of(problem);
   const convt::ThinStreamedTile tile{field<int32_t>(plan, "instance"), field<int32_t>(plan, "warps_channels"),
@@ -20,7 +20,7 @@ static py::object thin_streamed_layout(const py::dict& problem, const py::dict& 
   return std::move(result);
 }
 
-// Channels and positions of a thread, and the most taps of a vector's kernel or 0.
+// Channels and positions per thread, and the maximum number of taps of a vector kernel or 0.
 static py::list thin_streamed_instances() {
   py::list result;
   for (const convt::ThinStreamedInstance& instance : convt::kThinStreamedInstances) {

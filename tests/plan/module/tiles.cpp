@@ -1,4 +1,4 @@
-// Tiles, what they hold in shared memory, and programs of taps.
+// Tiles, their shared-memory layouts, and tap programs.
 #include <pybind11/numpy.h>
 
 #include "flat_sm90a/layout.h"
@@ -51,12 +51,12 @@ static py::dict dict_of(const convt::Tile& tile) {
                   py::arg("p_w_begin") = tile.p_w_begin);
 }
 
-// Here and below `problem` is what the tiles are tiles of: the fused one of a plan that fuses.
+// From here on, `problem` is the computed problem: the fused one if the plan fuses phases.
 static convt::TileGrid grid_of(const py::dict& problem, const py::dict& shape) {
   return convt::make_tile_grid(problem_of(problem), shape_of(shape));
 }
 
-// Every tile of a problem in one call, for speed: [num_tiles, 8], columns in the order of struct Tile.
+// Returns all tiles of a problem in one call, for speed: [num_tiles, 8], columns in the order of struct Tile.
 static py::array_t<int32_t> all_tiles(const py::dict& problem, const py::dict& shape_values) {
   const convt::TileShape shape = shape_of(shape_values);
   const convt::TileGrid grid = convt::make_tile_grid(problem_of(problem), shape);
@@ -80,7 +80,7 @@ static py::dict dict_of(const convt::TapRun& run) {
                   py::arg("first_tap") = run.first_tap);
 }
 
-// None where the tables are too small.
+// Returns None if the tables are too small.
 static py::object tap_program(const py::dict& problem, bool apart) {
   convt::TapProgram program;
   if (!convt::make_tap_program(problem_of(problem), &program, apart)) return py::none();
@@ -103,7 +103,7 @@ static py::object tap_program(const py::dict& problem, bool apart) {
                   py::arg("taps_before") = taps_before, py::arg("total_taps") = program.total_taps);
 }
 
-// Where the flat engine's packed source has its elements, of a problem that has a tap program.
+// Element layout of the flat engine's packed source, for a problem with a tap program.
 static py::dict flat_geometry(const py::dict& problem) {
   const convt::ConvTProblem asked = problem_of(problem);
   convt::TapProgram program;
@@ -116,7 +116,7 @@ static py::dict flat_geometry(const py::dict& problem) {
                   py::arg("lead") = geometry.lead, py::arg("positions") = geometry.positions);
 }
 
-// Of each run of a problem's tap program, for the NHWC engine.
+// NHWC windows of each run of a problem's tap program.
 static py::list nhwc_windows(const py::dict& problem, bool apart) {
   convt::TapProgram program;
   py::list result;

@@ -1,4 +1,4 @@
-// What the parts of `_plan` share: values of the planner from dicts and back.
+// Conversions between the planner's values and dicts, shared by the sources of `_plan`.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -19,7 +19,7 @@ struct TermsLayout;
 struct ThinTiledLayout;
 }  // namespace convt
 
-// Each adds its functions to the module.
+// Each function adds bindings to the module.
 void add_cache(py::module_& module);
 void add_plans(py::module_& module);
 void add_thin(py::module_& module);
@@ -82,7 +82,7 @@ inline convt::ConvTProblem problem_of(const py::dict& values) {
   return problem;
 }
 
-// The six numbers of the op `convt_ext::plan`, in its units.
+// Converts the six numbers of the op `convt_ext::plan`, in its units.
 inline convt::DeviceInfo device_of(const std::array<int64_t, 6>& numbers) {
   auto narrow = [&numbers](size_t index) { return static_cast<int32_t>(numbers[index]); };
   return convt::DeviceInfo{narrow(0), narrow(1),         narrow(2),
