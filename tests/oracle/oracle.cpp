@@ -1,7 +1,7 @@
-// `_oracle`: conv_transpose2d and the gradient of its input with every sum in the documented order of kernels/ORDER.md,
-// as scalar loops straight from the definition oh = ih * stride - padding + kh * dilation. It knows nothing of phases,
-// tiles or plans, and so can judge the kernels bit for bit. Called by: tests, through oracle/plugin.py. Must not know:
-// anything of kernels/.
+// `_oracle`: conv_transpose2d and the gradient of its input, with every sum in the documented order of
+// kernels/ORDER.md. Scalar loops implement the definition oh = ih * stride - padding + kh * dilation directly, without
+// phases, tiles or plans. The results are the bit-exact reference for the kernels. Called by: tests, through
+// oracle/plugin.py. Uses nothing of kernels/.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -26,7 +26,7 @@ struct Sizes {
   Pair in, out, kernel, stride, padding, dilation;
 };
 
-// The input columns whose term of tap kw lands inside the output row.
+// Input columns whose term of tap kw is inside the output row.
 struct Columns {
   int64_t begin, end;
   int64_t first;  // output column of input column 0
@@ -49,7 +49,7 @@ void add_terms(const Sizes& sizes, const Columns& columns, const T* x_row, int64
   }
 }
 
-// The input row that tap kh needs for output row oh, or -1.
+// Input row that tap kh reads for output row oh, or -1.
 int64_t input_row(const Sizes& sizes, int64_t oh, int64_t kh) {
   const int64_t distance = oh + sizes.padding[0] - kh * sizes.dilation[0];
   if (distance < 0 || distance % sizes.stride[0] != 0) return -1;
@@ -87,8 +87,8 @@ void row_ieee(const Sizes& sizes, const Operands<T>& operands, int64_t n, int64_
   }
 }
 
-// One chain over c_in for each tap, from zero; the taps' sums are added by ascending input row, then
-// column. A tap whose input lies outside has no sum.
+// One chain over c_in per tap, starting from zero. The tap results are added by ascending input row, then column. Taps
+// outside the input have no result.
 template <typename T>
 void row_aten(const Sizes& sizes, const Operands<T>& operands, int64_t n, int64_t co, int64_t oh, T* row) {
   const int64_t c_in = sizes.c_in / sizes.groups, c_out = sizes.c_out / sizes.groups;
@@ -179,8 +179,8 @@ py::array_t<T> forward(const py::array_t<T>& x, const py::array_t<T>& w, const s
   return result;
 }
 
-// The gradient of the input: for each element one chain over c_out of its group, kh, kw, each ascending. Taps whose
-// output does not exist are left out. `input_size` is (h_in, w_in).
+// Gradient of the input: one chain per element over c_out of its group, kh, kw, each ascending. Taps outside the output
+// are skipped. `input_size` is (h_in, w_in).
 template <typename T>
 py::array_t<T> grad_input(const py::array_t<T>& grad_output, const py::array_t<T>& w, Pair input_size, Pair stride,
                           Pair padding, int64_t groups, Pair dilation) {
