@@ -12,7 +12,6 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-using tiling::divide;
 using tiling::grad_input_tile;
 using tiling::GradInputTile;
 using tiling::taps_outside;

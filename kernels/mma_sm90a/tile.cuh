@@ -6,7 +6,6 @@
 
 namespace convt::mma_sm90a {
 
-using tiling::divide;
 using tiling::Tile;
 using tiling::tile_of;
 

@@ -10,7 +10,6 @@
 
 namespace convt::thin {
 
-using tiling::divide;
 using tiling::grad_input_tile;
 using tiling::GradInputTile;
 using tiling::taps_outside;

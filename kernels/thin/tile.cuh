@@ -7,7 +7,6 @@
 
 namespace convt::thin {
 
-using tiling::divide;
 using tiling::Tile;
 using tiling::tile_of;
 

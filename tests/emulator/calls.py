@@ -18,7 +18,9 @@ A100, RTX_4090 = GPUS["A100"], GPUS["RTX 4090"]  # with room for many stages, an
 DIRECTIONS = ("forward", "grad_input", "grad_weight")
 CLASSES = {
     "tf32": (torch.float32, 0, 3), "tf32x3": (torch.float32, 0, 2), "f16": (torch.float16, 2, 4),
-    "bf16": (torch.bfloat16, 3, 4),
+    "bf16": (torch.bfloat16, 3, 4), "ieee_f32": (torch.float32, 0, 0), "ieee_f64": (torch.float64, 1, 0),
+    "ieee_f16": (torch.float16, 2, 0), "ieee_bf16": (torch.bfloat16, 3, 0), "aten_f32": (torch.float32, 0, 1),
+    "aten_f64": (torch.float64, 1, 1),
 }  # fmt: skip
 
 
@@ -97,11 +99,11 @@ class Call:
     def run(self, emulated, number: int, device: tuple[int, ...] = A100, images=0, steps=None) -> torch.Tensor:
         """What the plan, or the plan with so many images a launch, writes over a result of NaN.
 
-        Gradients of the weight are float32, as the slabs are that they are added from. So is `grad_bias`, which becomes
+        Gradients of the weight are float32 or float64, as the slabs from which they are added. So is `grad_bias`, which becomes
         None where the plan does not give it.
         """
         if self.direction == "grad_weight":
-            self.weight = self.weight.float()
+            self.weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
             gives = emulated.plans(self.problem(), device, self.engine)[number][1]["gives_grad_bias"]
             self.grad_bias = torch.full((self.case.c_out,), torch.nan) if gives else None
         bias = self.grad_bias if self.direction == "grad_weight" else self.bias

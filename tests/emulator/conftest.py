@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from oracle.plugin import oracle
 from plan import build
+
+__all__ = ["oracle"]
 
 
 @pytest.fixture(scope="session")

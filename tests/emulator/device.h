@@ -14,6 +14,9 @@
 #include <cstring>
 #include <functional>
 
+// All fibers of a CTA run in one thread of the process. Inside of a function, thread_local is static too.
+#undef __shared__
+#define __shared__ thread_local
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 #undef __noinline__
@@ -25,14 +28,14 @@
 
 namespace emulator {
 
-inline constexpr int kMostThreads = 512;
+inline constexpr int kMostThreads = 1024;
 inline constexpr int kMostSharedBytes = 228 << 10;
 
 struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-extern unsigned char* const shared_memory;  // of the current CTA
+unsigned char* shared_memory();  // of the current CTA
 
 // Aborts the process with `words` if the condition, which the kernel guarantees, is false.
 void require(bool condition, const char* words);
@@ -64,13 +67,15 @@ void* shared_bytes(uint32_t address, int bytes);
 
 }  // namespace emulator
 
-extern emulator::Index threadIdx, blockIdx, gridDim;
+extern emulator::Index threadIdx, blockIdx, blockDim, gridDim;
 
 using std::isinf;
+using std::isnan;
 using std::max;
 using std::min;
 
 inline void __syncthreads() { emulator::meet_block(); }
+int __syncthreads_and(int predicate);
 inline void __syncwarp() {
   emulator::meet_warp(nullptr, [](void* const*) {});
 }
@@ -95,6 +100,46 @@ template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int bits) {
   return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ bits);
 }
+// A lane without such a neighbour keeps its own value.
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, int lanes) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return __shfl_sync(mask, value, lane + lanes < 32 ? lane + lanes : lane);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, int lanes) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return __shfl_sync(mask, value, lane >= lanes ? lane - lanes : lane);
+}
+
+namespace emulator {
+
+// Every lane gets the values of all lanes, combined from lane 0 on.
+template <typename T, typename Combine>
+T reduce_warp(T value, const Combine& combine) {
+  meet_warp(&value, [&combine](void* const* lanes) {
+    T all = *static_cast<T*>(lanes[0]);
+    for (int lane = 1; lane < 32; ++lane) all = combine(all, *static_cast<T*>(lanes[lane]));
+    for (int lane = 0; lane < 32; ++lane) *static_cast<T*>(lanes[lane]) = all;
+  });
+  return value;
+}
+
+}  // namespace emulator
+
+inline int __reduce_max_sync(unsigned, int value) {
+  return emulator::reduce_warp(value, [](int a, int b) { return std::max(a, b); });
+}
+template <typename T>
+T __reduce_add_sync(unsigned, T value) {
+  return emulator::reduce_warp(value, [](T a, T b) { return a + b; });
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  return emulator::reduce_warp(static_cast<unsigned>(predicate != 0) << threadIdx.x % 32,
+                               [](unsigned a, unsigned b) { return a | b; });
+}
+inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) == 0xffffffffu; }
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 // Byte i of the result is the byte of {b, a} that digit i of `selector` selects.
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t both = static_cast<uint64_t>(b) << 32 | a;
@@ -123,11 +168,13 @@ inline float __uint_as_float(uint32_t bits) {
   memcpy(&value, &bits, sizeof(value));
   return value;
 }
+inline float __int_as_float(int bits) { return __uint_as_float(static_cast<uint32_t>(bits)); }
 inline uint32_t __float_as_uint(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof(bits));
   return bits;
 }
+inline int __float_as_int(float value) { return static_cast<int>(__float_as_uint(value)); }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline double __dsub_rn(double a, double b) { return a - b; }

@@ -17,10 +17,10 @@
 #include "emulator/device.h"
 #include "emulator/fibers.h"
 
-emulator::Index threadIdx, blockIdx, gridDim;
+emulator::Index threadIdx, blockIdx, blockDim, gridDim;
 
 extern "C" {
-alignas(1024) unsigned char emulator_shared_memory[emulator::kMostSharedBytes];
+alignas(1024) thread_local unsigned char emulator_shared_memory[emulator::kMostSharedBytes];
 }
 
 namespace emulator {
@@ -125,12 +125,12 @@ void meet(Meeting& meeting, int count) {
   while (meeting.number == number) yield(std::to_string(count) + " threads to meet");
 }
 
-unsigned char* const shared_memory = emulator_shared_memory;
+unsigned char* shared_memory() { return emulator_shared_memory; }
 
 void* shared_bytes(uint32_t address, int bytes) {
   if (address % bytes != 0) fail("address " + std::to_string(address) + " is no multiple of " + std::to_string(bytes));
   if (address + bytes > kMostSharedBytes) fail("address " + std::to_string(address) + " is outside of shared memory");
-  return shared_memory + address;
+  return shared_memory() + address;
 }
 
 void check_banks(const uint32_t* addresses, int count, int bytes) {
@@ -152,6 +152,20 @@ void let_others_run() {
 }
 
 void meet_block() { meet(block, num_threads); }
+
+}  // namespace emulator
+
+int __syncthreads_and(int predicate) {
+  static int all;
+  __syncthreads();  // the answer before this one has been read
+  all = 1;
+  __syncthreads();
+  all &= predicate != 0;
+  __syncthreads();
+  return all;
+}
+
+namespace emulator {
 
 void meet_warp(void* own, void (*work)(const void*, void* const*), const void* with) {
   WarpMeeting& warp = warps[current / 32];
@@ -228,7 +242,7 @@ std::string waiting() {
 
 void run_block(unsigned number) {
   blockIdx = {number, 0, 0};
-  memset(shared_memory, 0xff, kMostSharedBytes);  // NaN in every type
+  memset(shared_memory(), 0xff, kMostSharedBytes);  // NaN in every type
   warps.assign((num_threads + 31) / 32, WarpMeeting{});
   block = Meeting{};
   begin_block_of_hopper();
@@ -265,6 +279,7 @@ void launch(const void* kernel, int64_t blocks, int threads, int shared, const v
   if (shared > kMostSharedBytes) throw std::runtime_error("emulator: more shared memory than there is");
   num_threads = threads;
   gridDim = {static_cast<unsigned>(blocks), 1, 1};
+  blockDim = {static_cast<unsigned>(threads), 1, 1};
   body = [&] { found->second(arguments); };
   for (int64_t number = 0; number < blocks; ++number) run_block(static_cast<unsigned>(number));
 }

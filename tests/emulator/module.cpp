@@ -11,6 +11,7 @@
 #include "families/launch.h"
 #include "launch/kernel.h"
 #include "module/values.h"
+#include "plan/family.h"
 
 namespace convt {
 
@@ -29,43 +30,15 @@ void fill_zero(void* memory, int64_t bytes, const char*, cudaStream_t) { memset(
 
 namespace {
 
-// A family: its engine, its search for plans, and its launcher.
-struct Family {
-  const char* engine;
-  void (*add)(const convt::ConvTProblem&, const convt::DeviceInfo&, convt::Candidates*);
-  bool (*has)(const convt::Plan&);
-  void (*launch)(const convt::ConvTProblem&, const convt::Plan&, const convt::Pointers&);
-};
-
-template <typename Tile, auto kLaunch>
-void launch_as(const convt::ConvTProblem& problem, const convt::Plan& plan, const convt::Pointers& pointers) {
-  kLaunch(problem, plan, convt::tile_of<Tile>(plan), pointers, nullptr);
-}
-template <typename Tile>
-bool has(const convt::Plan& plan) {
-  return plan.tile.get_if<Tile>() != nullptr;
-}
-
-#define FAMILY(engine, Tile, name) \
-  {engine, &convt::add_##name##_plans, &has<convt::Tile>, &launch_as<convt::Tile, &convt::launch_##name>}
-constexpr Family kEmulated[] = {
-    FAMILY("flat", FlatTile, flat),
-    FAMILY("nhwc", NhwcTile, nhwc),
-    FAMILY("patch", PatchTile, patch),
-    FAMILY("patch", PatchDirectTile, patch_direct),
-    FAMILY("patch", PatchRunsTile, patch_runs),
-    FAMILY("portable", PortableTile, portable),
-    FAMILY("portable", PortableGradWeightTile, portable_grad_weight),
-    FAMILY("correlate", CorrelateTile, correlate),
-};
-#undef FAMILY
-
-// Candidates in the order of kEmulated.
+// The candidates of an engine's families, in the order of families().
 convt::Candidates plans_of(const convt::ConvTProblem& problem, const convt::DeviceInfo& device,
                            const std::string& engine) {
   convt::Candidates plans;
-  for (const Family& family : kEmulated) {
-    if (engine == family.engine) family.add(problem, device, &plans);
+  for (const convt::Family& family : convt::families()) {
+    if (engine != family.engine || !family.serves(problem, device)) continue;
+    const size_t first = plans.size();
+    family.add(problem, device, &plans);
+    for (size_t i = first; i < plans.size(); ++i) plans[i].family = &family;
   }
   return plans;
 }
@@ -104,7 +77,7 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
          const std::array<uintptr_t, 4>& tensors, int32_t images, const convt::epilogue::Program* steps) {
   convt::Plan plan = plans_of(problem, device, engine).at(number);
   emulator::may_conflict = engine != "portable";
-  if (images > 0 && engine == "correlate") {
+  if (images > 0 && engine == "correlate_sm90a") {
     set_images(problem, images, &convt::make_correlate_layout, &plan);
   } else if (images > 0 && problem.direction == convt::Direction::kGradWeight) {
     convt::tile_of<convt::PortableGradWeightTile>(plan).chunks = 1;
@@ -127,9 +100,7 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
   pointers.packed = begin;
   pointers.steps = steps;
   pointers.workspace = static_cast<unsigned char*>(begin) + plan.packed_bytes;
-  for (const Family& family : kEmulated) {
-    if (family.has(plan)) family.launch(problem, plan, pointers);
-  }
+  convt::launcher_of(*plan.family)(problem, plan, pointers, nullptr);
 }
 
 }  // namespace

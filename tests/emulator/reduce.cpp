@@ -20,13 +20,14 @@ float again(DataType dtype, const reduce::WeightTerms& terms, const int32_t (&pl
 
 }  // namespace
 
-// Accumulates in double. The result is float32 for every problem dtype.
-void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
-                      void* result, cudaStream_t, const reduce::WeightTerms& terms) {
+// Accumulates in double.
+template <typename Sum>
+static void add_slabs(DataType dtype, const Sum* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
+                      Sum* result, const reduce::WeightTerms& terms) {
   const int64_t count = size[0] * size[1] * size[2] * size[3];
   for (int64_t i = 0; i < count; ++i) {
     double sum = 0;
-    for (int64_t slab = 0; slab < num_slabs; ++slab) sum += static_cast<const float*>(slabs)[slab * count + i];
+    for (int64_t slab = 0; slab < num_slabs; ++slab) sum += slabs[slab * count + i];
     int64_t rest = i, to = 0;
     int32_t place[4];
     for (int axis = 3; axis >= 0; --axis) {
@@ -35,7 +36,17 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
       rest /= size[axis];
     }
     if (std::isnan(sum) && terms.x != nullptr) sum = again(dtype, terms, place);
-    static_cast<float*>(result)[to] = static_cast<float>(sum);
+    result[to] = static_cast<Sum>(sum);
+  }
+}
+
+// The result is float32, or float64 of float64, whatever the problem's dtype is.
+void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
+                      void* result, cudaStream_t, const reduce::WeightTerms& terms) {
+  if (dtype == DataType::kFloat64) {
+    add_slabs(dtype, static_cast<const double*>(slabs), num_slabs, size, stride, static_cast<double*>(result), terms);
+  } else {
+    add_slabs(dtype, static_cast<const float*>(slabs), num_slabs, size, stride, static_cast<float*>(result), terms);
   }
 }
 

@@ -53,7 +53,7 @@ MIXED = dataclasses.replace(DENSE, name="mixed")
 
 def call_of(case: Case, kind: str) -> Call:
     call = Call.of(case, "grad_weight", kind, case.layout == "channels_last" or case is MIXED)
-    return dataclasses.replace(call, engine="correlate")
+    return dataclasses.replace(call, engine="correlate_sm90a")
 
 
 def few_plans(emulated, call: Call) -> dict[tuple, int]:

@@ -23,7 +23,7 @@ SEVERAL_TILES = Case("several_tiles", "", n=2, c_in=96, c_out=72, h=5, w=9, k=(3
 def call_of(case: Case, direction: str, kind: str, **others) -> Call:
     """In channels_last."""
     call = Call.of(dataclasses.replace(case, layout="channels_last"), direction, kind, True, **others)
-    return dataclasses.replace(call, engine="nhwc")
+    return dataclasses.replace(call, engine="nhwc_sm90a")
 
 
 def few_plans(emulated, call: Call, gpu=ONE_SM) -> dict[tuple, int]:
@@ -129,7 +129,7 @@ def test_layouts_may_differ(emulated, direction, kind, of_source):
         if direction == "grad_input":
             call.y = in_format(call.y, of_source)
             call.x = in_format(call.x, of_result)
-        call = dataclasses.replace(call, engine="nhwc")
+        call = dataclasses.replace(call, engine="nhwc_sm90a")
         expected, plans = call.expected(), few_plans(emulated, call)
         assert {source for _, source, *_ in plans} == (WITH_MAP if of_source else WITHOUT_MAP)
         for key, number in list(plans.items())[turn::5]:
@@ -150,7 +150,7 @@ def test_the_last_element_of_an_expanded_source(emulated, direction, kind, axes)
     expanded = narrow.clone(memory_format=torch.contiguous_format).expand(source.shape)
     last = sum((size - 1) * stride for size, stride in zip(source.shape, expanded.stride(), strict=True))
     assert last % 2 == 0  # so that it is
-    call = dataclasses.replace(call, engine="nhwc", **{"x" if direction == "forward" else "y": expanded})
+    call = dataclasses.replace(call, engine="nhwc_sm90a", **{"x" if direction == "forward" else "y": expanded})
     expected = call.expected().to(call.y.dtype).double()
     plans = few_plans(emulated, call)
     assert "gathered" in {source for _, source, *_ in plans}
@@ -192,7 +192,7 @@ def test_epilogue(emulated, kind, channels_last):
     """Of results that lie between each other's phases, from registers and by shared memory; of groups, in NCHW."""
     call = call_of(SEVERAL_TILES, "forward", kind)
     if not channels_last:  # of whose rows 16 bytes are neighbours
-        call = dataclasses.replace(Call.of(dataclasses.replace(GROUPS, w=8), "forward", kind, False), engine="nhwc")
+        call = dataclasses.replace(Call.of(dataclasses.replace(GROUPS, w=8), "forward", kind, False), engine="nhwc_sm90a")
     scales = torch.arange(call.case.c_out).remainder(3).to(call.y.dtype)
     other = torch.empty_like(call.y).copy_(torch.arange(call.y.numel()).remainder(7).view(call.y.shape))
     expected = (call.expected() * scales.double()[:, None, None] + other.double()).clamp(-5, 20)
@@ -214,7 +214,7 @@ def test_parts_of_tiles(emulated, kind, direction, sms):
     found = set()
     for turn, layout in enumerate(("channels_last", "contiguous")):
         call = Call.of(dataclasses.replace(case, layout=layout), direction, kind, layout == "channels_last")
-        call = dataclasses.replace(call, engine="nhwc")
+        call = dataclasses.replace(call, engine="nhwc_sm90a")
         known = emulated.plans(call.problem(), gpu, call.engine)
         expected = call.expected().to(call.y.dtype).double()  # sums are exact, but not all of them are in bfloat16
         plans = few_plans(emulated, call, gpu)

@@ -72,21 +72,10 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
     if name == "_emulated":
         # The emulator's twins of kernels/ptx come first.
         emulator = ROOT / "tests/emulator"
-        rooms = ("correlate_sm90a", "flat_sm90a", "nhwc_sm90a", "patch_sm90a", "portable")
-        engines = [path for room in rooms for path in sorted((kernels / room).glob("*.cpp"))]
-        shared = (
-            "launch/operands.cpp",
-            "plan/cost.cpp",
-            "plan/device.cpp",
-            "plan/tap_program.cpp",
-            "reduce/channels.cpp",
-        )
-        sources = [*sorted(emulator.glob("*.cpp")), *engines, *(kernels / name for name in shared)]
+        replaced = {kernels / "reduce/launch.cpp", kernels / "epilogue/launch.cpp"}
+        sources = [*sorted(emulator.glob("*.cpp")), *planners(), *(path for path in launchers() if path not in replaced)]
         headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
-        device_code = [
-            "-std=c++20", "-O1", "-Wno-unknown-pragmas", "-Wno-parentheses", "-Wno-attributes", "-Wno-unused-parameter",
-            "-Wno-class-memaccess", "-Wno-missing-field-initializers",
-        ]  # fmt: skip
+        device_code = ["-std=c++20", "-O1", "-w"]
         flags = ["-I", str(emulator), *includes, *device_code, "-isystem", str(cuda_headers())]
         return sources, headers, flags
     raise ValueError(f"unknown module {name!r}, expected one of {', '.join(MODULES)}")

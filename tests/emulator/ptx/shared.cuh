@@ -8,7 +8,7 @@
 namespace convt::ptx {
 
 inline uint32_t shared_address(const void* shared) {
-  return static_cast<uint32_t>(static_cast<const unsigned char*>(shared) - emulator::shared_memory);
+  return static_cast<uint32_t>(static_cast<const unsigned char*>(shared) - emulator::shared_memory());
 }
 
 // With bank checks, the 32 lanes must read at the same time.
@@ -76,6 +76,10 @@ void load_shared(float (&r)[4], uint32_t shared) {
 template <int kOffset>
 void load_shared(float (&r)[2], uint32_t shared) {
   memcpy(r, emulator::shared_bytes(shared + kOffset, 8), 8);
+}
+template <int kOffset>
+void load_shared(double (&r)[2], uint32_t shared) {
+  memcpy(r, emulator::shared_bytes(shared + kOffset, 16), 16);
 }
 inline void load_shared(uint32_t (&words)[2], uint32_t shared) { memcpy(words, emulator::shared_bytes(shared, 8), 8); }
 inline void load_shared(uint32_t (&words)[4], uint32_t shared) {

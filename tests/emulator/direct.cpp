@@ -1,0 +1,3 @@
+// The direct engine's kernels as host functions.
+#include "emulator/kernels.h"
+#include "direct/instances/direct.cu"

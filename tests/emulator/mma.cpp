@@ -1,0 +1,5 @@
+// The mma engine's kernels as host functions.
+#include "emulator/kernels.h"
+#include "mma_sm90a/instances/forward.cu"
+#include "mma_sm90a/instances/grad_input.cu"
+#include "mma_sm90a/instances/grad_weight.cu"

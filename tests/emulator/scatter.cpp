@@ -1,0 +1,3 @@
+// The scatter engine's kernels as host functions.
+#include "emulator/kernels.h"
+#include "scatter_sm90a/instances/scatter.cu"

@@ -1,0 +1,5 @@
+// The simt engine's kernels as host functions.
+#include "emulator/kernels.h"
+#include "simt/instances/convolve_co2.cu"
+#include "simt/instances/convolve_co8.cu"
+#include "simt/instances/grad_weight.cu"

@@ -1,0 +1,79 @@
+"""The CUDA-core engines' plans, launchers and kernels on the host, in the exact classes.
+
+Results and gradients of the input have the bits of the documented order (tests/oracle). The gradient of the weight of
+small integers is exact in every order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from random import Random
+
+import pytest
+import torch
+from cases import CASES, STAGED_CASES, Case
+from emulator.calls import H200, Call, products
+from kernel_instances import kernel_instances
+from oracle.plugin import forward, grad_input
+
+ENGINES = ("simt", "thin", "depthwise", "direct", "streamed")
+DIRECTIONS = ("forward", "grad_input", "grad_weight")
+CLASSES = ("ieee_f32", "ieee_f64", "ieee_f16", "ieee_bf16", "aten_f32", "aten_f64")
+SMALL = [case for case in (*CASES, *STAGED_CASES) if products(case) <= 60_000]
+
+
+def expected_bits(oracle, call: Call) -> torch.Tensor:
+    case = call.case
+    pairs = {"stride": case.s, "padding": case.p, "groups": case.g, "dilation": case.d}
+    if call.direction == "forward":
+        order = "aten" if call.kind.startswith("aten") else "ieee"
+        return forward(oracle, call.x, call.weight, call.bias, output_padding=case.op, order=order, **pairs)
+    if call.direction == "grad_input":
+        return grad_input(oracle, call.y, call.weight, (case.h, case.w), **pairs)
+    return call.expected()
+
+
+def check_bits(emulated, oracle, call: Call, number: int) -> None:
+    expected, plan = expected_bits(oracle, call), emulated.plans(call.problem(), H200, call.engine)[number]
+    found = call.run(emulated, number, H200)
+    if call.direction == "grad_weight":
+        assert torch.equal(found.double(), expected), (call.case, call.kind, plan)
+    else:
+        assert found.dtype == expected.dtype
+        bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
+        assert torch.equal(found.contiguous().view(bits), expected.contiguous().view(bits)), (call.case, call.kind, plan)
+
+
+def calls_of(case: Case, direction: str, kind: str, channels_last: bool) -> list[Call]:
+    """The call for each engine."""
+    call = Call.of(case, direction, kind, channels_last, integers=direction == "grad_weight")
+    return [dataclasses.replace(call, engine=engine) for engine in ENGINES]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
+def test_cases(emulated, oracle, case, direction):
+    """One plan of each engine in each format; other cases draw other classes and plans."""
+    draw = Random(f"{case.name} {direction}")
+    for channels_last in (False, True):
+        for call in calls_of(case, direction, draw.choice(CLASSES), channels_last):
+            numbers = list(call.plans(emulated, H200))
+            if numbers:
+                check_bits(emulated, oracle, call, draw.choice(numbers))
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_kernel(emulated, oracle, kind, direction):
+    """Each kernel that a small case has runs once."""
+    seen = set()
+    for case in SMALL:
+        for channels_last in (False, True):
+            for call in calls_of(case, direction, kind, channels_last):
+                known = emulated.plans(call.problem(), H200, call.engine)
+                for number in call.plans(emulated, H200):
+                    if known[number][0] not in seen:
+                        seen.add(known[number][0])
+                        check_bits(emulated, oracle, call, number)
+    print(kind, direction, sorted(seen))
+    assert seen <= set(kernel_instances("exact"))
