@@ -6,10 +6,10 @@
 // it contributes, i = p + shift with the integer
 //     shift = (phase + padding - k * dilation) / stride.
 // (In a problem of problem/adjoint.h, i = p * position_step + shift, and a negative dilation makes shift ascend.)
-// The taps of a phase are an arithmetic progression: k ascends by stride / g while shift descends by dilation / g, g =
-// gcd(stride, dilation). The outputs of a phase without taps are the bias.
-// (The residue (o + padding) mod stride used in textbooks is (phase + padding) mod stride here. Counting from the
-// output's own origin makes every phase of a tile start at the same p.)
+// The taps of a phase are an arithmetic progression: k ascends by stride / g while shift descends by dilation / g,
+// where g = gcd(stride, dilation). The outputs of a phase without taps are the bias. (The residue (o + padding) mod
+// stride used in textbooks is (phase + padding) mod stride here. Counting from the output's own origin makes every
+// phase of a tile start at the same p.)
 #pragma once
 
 #include <cstdint>
