@@ -58,8 +58,7 @@ __device__ __forceinline__ void load_direct(const Params& params, uint32_t s_tap
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, const Stages& stages_of_tiles, uint32_t s_weights,
                                              Ring weights) {
-  ptx::wait_for_previous_kernel();  // the packing kernel, which starts after all earlier kernels: only this role must
-                                    // wait
+  ptx::wait_for_previous_kernel();  // only this role waits for the packing kernel, which starts after all others
   for (UnitWalk units(params); units.exists(); units.advance()) {
     const auto [number, stages] = unit_of(params, stages_of_tiles, units.number());
     const Tile tile = tile_of(params, number);

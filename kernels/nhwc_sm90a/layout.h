@@ -25,8 +25,7 @@ struct NhwcTile {
   bool direct;  // weights are copied without packing
   bool staged;  // channels_last results are stored through shared memory
   bool rows;  // rows are stored through shared memory: NCHW, or unaligned pixels of channels_last
-  int32_t interleaved_phases_w;  // W phases with interleaved columns in NCHW, which one CTA computes one after the
-                                 // other
+  int32_t interleaved_phases_w;  // interleaved W phases in NCHW, which one CTA computes one after the other
   bool gathers;  // threads gather the source, because no tensor map describes it
   bool packs_source;  // a kernel first packs the source into pixels that a tensor map describes
   bool box_per_tap;  // each tap reads its own box

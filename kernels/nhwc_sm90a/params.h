@@ -44,8 +44,7 @@ struct Params {
   FastDivmod interleaved_phases_w;  // W phases of a place that a CTA computes one after the other: the fastest digit.
                                     // If it is above 1, `phases` excludes them.
   int32_t windows_of_row;  // number of W phases
-  FastDivmod by_run, by_tile_h;  // places of a tile stored by rows: columns of a row with all W phases, rows of an
-                                 // image
+  FastDivmod by_run, by_tile_h;  // rows of a tile: columns with all W phases, rows of an image
   int32_t row_pitch;
   int32_t pixel_lanes_log2;  // lanes that store the channels of a pixel, in channels_last
   bool pairs;  // stores may cover two columns of a row
