@@ -179,8 +179,7 @@ template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                uint32_t s_bias) {
   using Element = typename Shape::Element;
-  constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns whose pairs are contiguous channels of a
-                                                     // thread
+  constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns whose pairs are contiguous channels
   const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 4) * 2 * kInterleaved;
   auto* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + first;
   int64_t offset[2];

@@ -215,8 +215,7 @@ struct PatchRunsLayout {
   int32_t num_stages, stage_channels;  // stage_channels: source channels per stage
   int32_t stage_elements;  // elements of K per stage
   int32_t kernel_h;
-  int32_t patch_log2, columns_log2;  // bytes of a position's patch in a channel, and of a row of the patch: powers of
-                                     // two
+  int32_t patch_log2, columns_log2;  // log2 of a position's patch in a channel, and of a row of it, in bytes
   int32_t line_bytes;  // bytes of a row of grad_output
   int32_t row_bytes;  // bytes of the lines of a row of positions
   int32_t channel_pitch;  // bytes between the runs of a stage

@@ -171,8 +171,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
   constexpr int kTogether = kOfVector > kGatherColumns ? kOfVector / kGatherColumns : 1;  // positions
   constexpr int kVectors = Copy::kVectors, kRows = kGatherRows;
   constexpr int kSteps = (Shape::kStageRows + Copy::kStep - 1) / Copy::kStep;
-  constexpr bool kKeeps = kBytes > 2 && kVectors <= 2 * Shape::kConsumers;  // with more vectors, the addresses would
-                                                                            // need too many registers
+  constexpr bool kKeeps = kBytes > 2 && kVectors <= 2 * Shape::kConsumers;  // more need too many registers
   constexpr int kKept = kKeeps ? kVectors : 1;
   const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
   const int64_t channel_bytes = params.source_stride[1] * Shape::kElement;

@@ -26,8 +26,7 @@ struct Shape {
   // Columns of a position in a row of the result, NCHW.
   static constexpr int kColumns = kGathers ? 1 : kForm == PatchForm::kPairs ? 2 : 4;
   static constexpr bool kSplit = Traits::kSplit;
-  static constexpr bool kShares = kGathers && kConsumers == kPatchSharingConsumers;  // CTAs of a cluster may share a
-                                                                                     // tile
+  static constexpr bool kShares = kGathers && kConsumers == kPatchSharingConsumers;  // CTAs may share a tile
   static constexpr int kTaps = kGathers ? 1 : kBlocks;  // taps of a tile's results
   static constexpr int kBlockBytes = patch_block_bytes(kSplit);  // weights per stage
   static constexpr int kSets = kBlocks == 2 ? 2 : 1;  // accumulator sets of split products, in flight or being added
