@@ -32,8 +32,7 @@ template <typename Element>
 __global__ void __launch_bounds__(kPackTileThreads) pack_pixels(const __grid_constant__ PackPixelsParams params) {
 #ifdef CONVT_HAS_MMA
   constexpr int kVector = 16 / static_cast<int>(sizeof(Element)), kChannels = kPackTileVectors * kVector;
-  constexpr int kPitch = kPackTilePixels + 4 / static_cast<int>(sizeof(Element));  // an odd number of words, against
-                                                                                   // bank conflicts
+  constexpr int kPitch = kPackTilePixels + 4 / static_cast<int>(sizeof(Element));  // an odd number of words
   extern __shared__ __align__(128) unsigned char s_bytes[];
   auto* s_tile = reinterpret_cast<Bits<Element>*>(s_bytes);
   static_assert(kChannels * kPitch * sizeof(Element) <= kPackTileBytes);
