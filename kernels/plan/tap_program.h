@@ -39,8 +39,7 @@ inline GemmShape make_gemm_shape(const ConvTProblem& problem) {
 inline constexpr int32_t kMaxWindows = 16;
 inline constexpr int32_t kMaxRuns = 64;
 inline constexpr int32_t kMaxProgramTaps = 1 << 20;  // more than any engine multiplies
-inline constexpr int32_t kMaxProgramStride = 1 << 12;  // stride limit in the forward pass; an output with few phases is
-                                                       // small then
+inline constexpr int32_t kMaxProgramStride = 1 << 12;  // with few phases, a larger stride means a small output
 
 struct AxisWindow {
   int32_t shift;
