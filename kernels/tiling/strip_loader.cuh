@@ -278,8 +278,7 @@ __device__ __forceinline__ void load_weight_stage(const StripParams& params, con
 #ifdef CONVT_HAS_BULK_ROWS
   if (bulk) {
     const uint32_t barrier = ptx::shared_address(s_bytes) + 8 * slot;
-    const int32_t x_loaders = params.x_loaders;  // these copy the input, the others grad_output; a single warp copies
-                                                 // both
+    const int32_t x_loaders = params.x_loaders;  // warps for the input; a single warp copies both operands
     uint32_t bytes = 0;
     if (loader < x_loaders) bytes += copy_rows(params.x, x, loader, x_loaders, barrier, x_row);
     if (loader >= x_loaders || params.loaders == 1) {

@@ -29,8 +29,7 @@ struct StripParams : StripLayout {
   int32_t x_loaders;  // loading warps for the input
   int32_t strip_log2;  // for a strip narrower than 32
   bool bulk;         // columns of both operands are contiguous
-  bool zero_borders;  // zero-fill the borders of grad_output's bulk rows that pixels of the stage read outside the
-                      // tensor
+  bool zero_borders;  // zero-fill grad_output's bulk rows where pixels of the stage read outside the tensor
   int32_t taps_w;     // columns of taps per CTA
   bool merged_rows;  // a strip's rows of the input are contiguous in memory and in a stage
 };
