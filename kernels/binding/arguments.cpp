@@ -9,13 +9,13 @@ namespace convt::binding {
 namespace {
 
 constexpr int64_t kAxisLimit = int64_t{1} << 29;     // fits_axis()
-constexpr int64_t kChannelLimit = int64_t{1} << 30;  // of images too
+constexpr int64_t kChannelLimit = int64_t{1} << 30;  // also limits the batch
 
 void check_axis(const char* what, const char* name, int64_t number) {
   STD_TORCH_CHECK(number < kAxisLimit, "convt_ext: ", what, " along ", name, " must stay below 2^29, got ", number);
 }
 
-// What 64 bits hold whatever is made of it: sums and products of a few numbers of an axis.
+// Checks that 64 bits can represent sums and products of a few values of an axis.
 void check_numbers(const char* name, int index, int64_t size, int64_t kernel, const ConvArguments& arguments) {
   const int64_t stride = arguments.stride[index], padding = arguments.padding[index];
   const int64_t output_padding = arguments.output_padding[index], dilation = arguments.dilation[index];
@@ -55,7 +55,7 @@ void check_lists(const ConvArguments& arguments) {
   }
 }
 
-// The whole number of steps that lead to `distance`, plus one.
+// Number of steps of size `step` in `distance`, plus one.
 int64_t size_of(const char* name, const char* axis, int64_t distance, int64_t step, int64_t out) {
   STD_TORCH_CHECK(step > 0 && distance >= 0 && distance % step == 0, "convt_ext: no ", name,
                   " gives grad_output's size ", out, " along ", axis, " with these arguments");

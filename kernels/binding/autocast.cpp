@@ -1,6 +1,6 @@
-// A cast under autocast, by the function that PyTorch's own autocast kernels call: a float32 leaf that requires a
-// gradient is cast once per autocast region and kept until PyTorch clears its cache. Python cannot reach that cache,
-// and the stable ABI does not export it.
+// Casts under autocast with the function that PyTorch's own autocast kernels call. It casts a float32 leaf that
+// requires a gradient once per autocast region, and caches the result until PyTorch clears its cache. Python cannot
+// access that cache, and the stable ABI does not export it.
 #include "binding/autocast.h"
 
 #include <dlfcn.h>
@@ -15,8 +15,8 @@ namespace {
 
 using torch::stable::Tensor;
 
-// What at::Tensor is to a caller: one pointer, returned in memory because it has a destructor. A handle of the stable
-// ABI points to an at::Tensor on the heap.
+// Return value with the calling convention of at::Tensor: one pointer, returned in memory because at::Tensor has a
+// destructor. A handle of the stable ABI points to an at::Tensor on the heap.
 struct Returned {
   void* pointer;
   ~Returned();  // never called: the handle's owner destroys the tensor
@@ -32,7 +32,7 @@ CachedCast find_cached_cast() {
       dlsym(library, "_ZN2at8autocast11cached_castEN3c1010ScalarTypeERKNS_6TensorENS1_10DeviceTypeE"));
 }
 
-// Null where this PyTorch has no such function.
+// Null if this PyTorch does not export the function.
 CachedCast cached_cast() {
   static const CachedCast found = find_cached_cast();
   return found;

@@ -2,7 +2,7 @@
 
 namespace convt::binding {
 
-// Whether this PyTorch exports the function with which casts are kept (autocast.cpp).
+// Whether this PyTorch exports the cast function of its autocast cache (autocast.cpp).
 bool has_cached_cast();
 
 }  // namespace convt::binding

@@ -44,7 +44,7 @@ void check_matches(const char* name, const Tensor& tensor, const char* first_nam
 
 namespace {
 
-// Empty where PyTorch's allocator refuses.
+// Empty if PyTorch's allocator fails.
 std::optional<Tensor> try_empty_strided(int64_t dimensions, const int64_t* sizes, const int64_t* strides, int32_t dtype,
                                         int32_t device) {
   AtenTensorHandle handle = nullptr;
@@ -60,11 +60,12 @@ std::optional<Tensor> try_workspace(int64_t bytes, int32_t device) {
   return try_empty_strided(1, &bytes, &step, aoti_torch_dtype_uint8(), device);
 }
 
-// The stable ABI tells that an allocation failed and not why. So the words are PyTorch's, and ops.py, which knows them
-// by their beginning, makes its type of exception of them. An error that an earlier kernel left makes every call fail.
+// The stable ABI reports that an allocation failed, but not why. The text starts like PyTorch's, so that ops.py
+// recognizes it and raises PyTorch's exception type. An error of an earlier kernel makes every call fail and is
+// reported instead.
 [[noreturn]] void fail_to_allocate(int64_t bytes, int32_t device) {
   size_t free = 0, total = 0;
-  const cudaError_t status = cudaMemGetInfo(&free, &total);  // any call that asks the GPU would do
+  const cudaError_t status = cudaMemGetInfo(&free, &total);  // any call that accesses the GPU would do
   if (is_of_earlier_kernel(status)) throw std::runtime_error(words_of_earlier_kernel(status));
   char gib[32];
   std::snprintf(gib, sizeof(gib), "%.2f", static_cast<double>(bytes) / (1 << 30));
@@ -98,7 +99,8 @@ void check_candidate(int64_t candidate) {
 
 namespace {
 
-// Whether the plan's workspace, of which `kept` may already be a part, finds memory. It lives as long as `workspace`.
+// Allocates the plan's workspace, of which `kept` may already provide a part. Returns false if memory is insufficient.
+// `workspace` owns the memory.
 bool add_workspace(const Plan& plan, int32_t device, Tensor* kept, Pointers* pointers,
                    std::optional<Tensor>* workspace) {
   const bool keeps = kept != nullptr && plan.packed_bytes > 0;
@@ -119,13 +121,13 @@ bool add_workspace(const Plan& plan, int32_t device, Tensor* kept, Pointers* poi
   return true;
 }
 
-// Whether another plan would add up in another order, in a class that promises one: then missing memory is an error.
+// Whether another plan would sum in another order in a class that promises one. Then missing memory is an error.
 bool order_is_the_plans(const ConvTProblem& problem) {
   return problem.direction == Direction::kGradWeight &&
          (problem.precision == Precision::kIeee || problem.precision == Precision::kAten);
 }
 
-// The plan, and the steps of the epilogue that its kernel does not run behind it. As run_plan().
+// Launches the plan, then the epilogue steps that its kernel does not fuse. Returns as run_plan().
 bool launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointers, int32_t device,
                  const Epilogue* epilogue) {
   const cudaStream_t stream = current_stream(device);
@@ -142,7 +144,7 @@ bool launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointer
   return false;
 }
 
-// Runs that one of all candidates, or, where the tensors do not begin as it needs, the best that can.
+// Runs the given candidate, or the best one that the tensors' alignment permits.
 bool run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device,
                    const Epilogue* epilogue) {
   const std::vector<Plan>& plans = all_candidates(problem, device_info(device));
@@ -181,10 +183,10 @@ bool run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers po
       wanted_bytes = plan.workspace_bytes;
       if (kept != nullptr || order_is_the_plans(problem)) break;
     } else {
-      // Kept weights are in the first plan's order, and a caller who is not told otherwise takes them for packed.
+      // Kept weights have the layout of the first plan, and the caller assumes that they are packed in it.
       STD_TORCH_CHECK(kept == nullptr, "convt_ext: with packed weights input and weight must begin on 16 bytes");
     }
-    if (wants_choice && number == 0) plans = cached_plans(problem, info);  // the choice is their first
+    if (wants_choice && number == 0) plans = cached_plans(problem, info);  // they start with the choice
   }
   fail_to_allocate(wanted_bytes, device);
 }

@@ -29,16 +29,16 @@ DeviceInfo ask(int32_t index) {
   info.num_sms = attribute(cudaDevAttrMultiProcessorCount, index);
   info.shared_per_block = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, index);
   info.shared_per_sm = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor, index);
-  // What an H200 sustains of its top clock in FFMA code, and of its nominal memory rate in copies.
-  // Whole MHz and GB/s, as convt_ext::plan takes them: a call's plan and the plan that somebody asks for are the same.
+  // Sustained fractions on an H200: of the top clock in FFMA code, and of the nominal memory rate in copies. Rounded to
+  // whole MHz and GB/s, the units of convt_ext::plan, so that a call and a query get the same plan.
   info.clock_ghz = std::round(attribute(cudaDevAttrClockRate, index) * 1e-3 * 0.955) * 1e-3;
   info.copy_gb_per_s = std::round(2.0 * attribute(cudaDevAttrMemoryClockRate, index) * 1e-6 *
                                   attribute(cudaDevAttrGlobalMemoryBusWidth, index) / 8 * 0.875);
   return info;
 }
 
-// The GPU that calls are planned for: the one that they run on, or one that CONVT_EXT_PLAN_FOR describes and that can
-// do no more. So tests have kernels run that no plan for this GPU would name.
+// The GPU for which calls are planned: the actual one, or a less capable one described by CONVT_EXT_PLAN_FOR. Tests use
+// it to run kernels that no plan for this GPU contains.
 DeviceInfo planned_for(const DeviceInfo& own) {
   const char* text = std::getenv("CONVT_EXT_PLAN_FOR");
   if (text == nullptr || *text == '\0') return own;
@@ -60,9 +60,9 @@ DeviceInfo planned_for(const DeviceInfo& own) {
 
 using CurrentStream = int32_t (*)(int32_t device_index, void** stream);
 
-// The one function needed of PyTorch's CUDA library. This binary does not link that library, so that it
-// loads on CPU builds too; dlsym over all libraries does not find it because Python loads libraries
-// privately. By its own name it is found wherever it has been loaded.
+// The only function needed from PyTorch's CUDA library. This binary does not link that library, so that it also loads
+// on CPU builds. dlsym over all libraries does not find it, because Python loads libraries privately. dlopen by file
+// name finds the library if it is loaded.
 CurrentStream find_current_stream() {
   void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
   STD_TORCH_CHECK(library != nullptr,
@@ -74,7 +74,7 @@ CurrentStream find_current_stream() {
   return reinterpret_cast<CurrentStream>(symbol);
 }
 
-// The least severity of what PyTorch's own logging prints; null where this PyTorch has no such variable.
+// Minimum severity of PyTorch's log messages. Null if this PyTorch has no such variable.
 int* find_log_level() {
   void* library = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
   return library == nullptr ? nullptr : static_cast<int*>(dlsym(library, "FLAGS_caffe2_log_level"));
@@ -90,7 +90,7 @@ QuietFailures::QuietFailures() {
   static int* const level = find_log_level();
   level_ = level;
   if (level_ == nullptr) return;
-  constexpr int kFatal = 3;  // the severity above that of errors
+  constexpr int kFatal = 3;  // the severity above errors
   const std::lock_guard<std::mutex> lock(quiet_mutex);
   if (num_quiet++ == 0) level_before = std::exchange(*level_, std::max(*level_, kFatal));
 }
@@ -118,8 +118,8 @@ cudaStream_t current_stream(int32_t index) {
 }
 
 void wait_for_stream(int32_t index) {
-  // While any thread captures in CUDA's strictest mode, waiting would end that capture with an error unless this
-  // thread says that it knows what it does: the stream that it waits for is its own and not captured.
+  // While any thread captures in CUDA's strictest mode, a wait would invalidate that capture, unless this thread
+  // relaxes its own mode. The stream is this thread's own and is not captured.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   check_launch(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
   const cudaError_t status = cudaStreamSynchronize(current_stream(index));

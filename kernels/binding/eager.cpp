@@ -1,11 +1,10 @@
-// What eager calls run: their arguments by a number, as lists take longer to read than a plan to find, and an autograd
-// node that is PyTorch's.
+// The ops of eager calls. A call is identified by an index of its arguments, because reading lists takes longer than
+// finding a plan. The autograd node is one of PyTorch's.
 //
-// The stable ABI has no autograd nodes, and one of Python costs a small backward a third of its time. PyTorch has one
-// for convolutions of devices that it does not know: aten::convolution_overrideable keeps input, weight and its lists,
-// and its backward calls aten::convolution_backward_overrideable for the gradients that are wanted. Nothing in PyTorch
-// calls either for CUDA tensors. Here they are implemented for these, with `groups` as the call's number and empty
-// lists.
+// The stable ABI has no autograd nodes, and a node in Python takes a third of the time of a small backward pass.
+// PyTorch has a node for convolutions of unknown devices: aten::convolution_overrideable saves input, weight and its
+// lists, and its backward calls aten::convolution_backward_overrideable for the required gradients. PyTorch calls
+// neither for CUDA tensors. This file implements both for CUDA, with the call's index as `groups` and empty lists.
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
 
@@ -32,7 +31,7 @@ using List = std::vector<int64_t>;
 struct Call {
   ConvArguments arguments;
   bool weight_channels_last;
-  int64_t by_torch;  // 1 the forward pass, 2 the gradient of the input, 4 of the weight
+  int64_t by_torch;  // run by PyTorch: 1 forward, 2 gradient of the input, 4 gradient of the weight
 };
 
 Call to_call(const List& numbers) {
@@ -50,8 +49,8 @@ Call to_call(const List& numbers) {
   return {arguments, numbers[11] != 0, numbers[15]};
 }
 
-// Sizes are not among the numbers, so a program has few, and they are kept as long as it runs: nodes of autograd hold
-// what they are remembered by.
+// Sizes are not part of the numbers, so a program has few different calls. Calls are never removed, because autograd
+// nodes refer to their indices.
 class Calls {
  public:
   int64_t remember(const List& numbers) {
@@ -66,7 +65,7 @@ class Calls {
     const std::lock_guard<std::mutex> lock(mutex_);
     STD_TORCH_CHECK(call >= 0 && call < static_cast<int64_t>(calls_.size()),
                     "convt_ext: no arguments are remembered by ", call);
-    return calls_[static_cast<size_t>(call)];  // a deque's elements stay where they are
+    return calls_[static_cast<size_t>(call)];  // deque elements do not move
   }
 
  private:
@@ -76,7 +75,7 @@ class Calls {
 };
 
 Calls& calls() {
-  static Calls* const only = new Calls;  // never destroyed: threads may still call while the process ends
+  static Calls* const only = new Calls;  // never destroyed: threads may still call during process exit
   return *only;
 }
 
@@ -133,7 +132,7 @@ Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor
   if ((ours & 1) != 0) std::get<0>(found) = run_grad_input(grad_output, weight, arguments);
   if ((ours & 2) != 0) {
     ConvArguments of_weight = arguments;
-    if (arguments.channels_last != weight_channels_last) of_weight.preferred[2] = 0;  // it is of another problem
+    if (arguments.channels_last != weight_channels_last) of_weight.preferred[2] = 0;  // refers to another problem
     of_weight.channels_last = weight_channels_last;
     if ((ours & 4) != 0) std::get<2>(found).emplace();
     Tensor* grad_bias = (ours & 4) != 0 ? &*std::get<2>(found) : nullptr;
@@ -163,7 +162,7 @@ Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor
   return found;
 }
 
-// By Python. Throws std::runtime_error with the words of what failed there.
+// Calls Python. Throws std::runtime_error with the error text of a failure there.
 Gradients gradients_again(const Tensor& grad_output, const Tensor& input, const Tensor& weight, int64_t number,
                           int64_t wanted) {
   std::array<StableIValue, 5> stack{from(grad_output), from(input), from(weight), from(number), from(wanted)};
@@ -178,7 +177,7 @@ Gradients gradients_again(const Tensor& grad_output, const Tensor& input, const 
   return found;
 }
 
-// Whether it is a dual tensor of forward-mode differentiation, of which only PyTorch's operator has derivatives.
+// Whether the tensor is a dual tensor of forward-mode AD. Only PyTorch's operator supports these.
 bool has_tangent(const Tensor& tensor) {
   std::array<StableIValue, 2> stack{from(tensor), from(int64_t{0})};
   STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_unpack_dual", "", stack.data(), TORCH_ABI_VERSION));
@@ -200,7 +199,7 @@ Tensor recorded_forward(const Tensor& input, const Tensor& weight, const std::op
   return forward(input, weight, bias, call);
 }
 
-// In the place of autograd's own kernel, which would record a second derivative that takes the lists for strides.
+// Replaces autograd's kernel, which would record a second derivative that interprets the lists as strides.
 std::tuple<Tensor, Tensor, Tensor> recorded_gradients(const Tensor& grad_output, const Tensor& input,
                                                       const Tensor& weight, const List& stride, const List& padding,
                                                       const List& dilation, bool transposed, const List& output_padding,
@@ -213,7 +212,7 @@ std::tuple<Tensor, Tensor, Tensor> recorded_gradients(const Tensor& grad_output,
     try {
       found = gradients(grad_output, input, weight, call, wanted);
     } catch (const std::exception&) {
-      again = true;  // another plan or PyTorch's operator may do with less memory
+      again = true;  // another plan or PyTorch's operator may need less memory
     }
   }
   if (again) found = gradients_again(grad_output, input, weight, call, wanted);

@@ -1,4 +1,4 @@
-// Epilogues: the ops that run them, and their steps as kernels read them.
+// The ops that run epilogues, and the conversion of their steps to programs.
 #include "binding/epilogue.h"
 
 #include <torch/csrc/stable/accelerator.h>
@@ -15,7 +15,7 @@ using torch::stable::Tensor;
 
 namespace {
 
-constexpr int64_t kHasTensor = 256;  // of the schema
+constexpr int64_t kHasTensor = 256;  // flag in the schema's operation codes
 
 }  // namespace
 
@@ -67,7 +67,7 @@ void Epilogue::add_step(int64_t code, double first, double second, const Tensor*
     step.operation = Operation::kAdd;
     step.first = -first;
   } else if (step.operation == Operation::kDivide) {
-    // As PyTorch on a GPU: by the rounded reciprocal.
+    // PyTorch on a GPU multiplies by the rounded reciprocal.
     step.operation = Operation::kMultiply;
     step.first = dtype_ == DataType::kFloat64 ? 1.0 / first : 1.0f / static_cast<float>(first);
   }
@@ -87,13 +87,13 @@ epilogue::Operand Epilogue::operand_of(const std::array<int64_t, 4>& stride) con
 
 namespace {
 
-// The operations of a program, in its order.
+// The operations of a program, in order.
 enum Slot { kAddend, kScale, kShift, kScales, kShifts, kResults, kSlopes, kFunction, kLastShift, kClamp, kLastScale };
 
 epilogue::Program empty_program() {
   epilogue::Program program{};
   program.scale = program.last_scale = 1;
-  program.shift = program.last_shift = -0.0f;  // which leaves a zero its sign
+  program.shift = program.last_shift = -0.0f;  // preserves the sign of zero
   program.low = -std::numeric_limits<float>::infinity();
   program.high = std::numeric_limits<float>::infinity();
   return program;
@@ -154,7 +154,7 @@ bool Epilogue::add_to(epilogue::Program* program, const epilogue::Step<double>& 
         return false;
       }
       break;
-    case Operation::kDivide: return false;  // a number's is a product by now
+    case Operation::kDivide: return false;  // division by a number is already a product
     case Operation::kClamp:
       if (!take(kClamp)) return false;
       program->low = first, program->high = second;

@@ -14,7 +14,7 @@ namespace {
 
 using torch::stable::Tensor;
 
-// Runs that one of candidate_plans(), or the planner's choice. `packed` is kept for the weight where there is one.
+// Runs candidate `only`, or the planner's choice. `packed`: caller's memory for the packed weight, or null.
 Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const ConvArguments& arguments,
            std::optional<int64_t> only, Tensor* packed = nullptr, bool is_packed = false,
            const EpilogueArguments* steps = nullptr) {
@@ -42,7 +42,7 @@ Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor
   const Tensor contiguous_bias =
       bias.has_value() && !bias->is_contiguous() ? torch::stable::contiguous(*bias) : bias.value_or(input);
   Pointers pointers{};
-  pointers.x = const_cast<void*>(input.const_data_ptr());  // const: no copy of a lazily cloned tensor
+  pointers.x = const_cast<void*>(input.const_data_ptr());  // const access does not materialize a lazily cloned tensor
   pointers.w = const_cast<void*>(weight.const_data_ptr());
   pointers.bias = bias.has_value() ? contiguous_bias.const_data_ptr() : nullptr;
   pointers.y = output.mutable_data_ptr();
@@ -51,7 +51,7 @@ Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor
   if (steps != nullptr) epilogue.emplace(*steps, shapes.y, problem.y_stride, problem.dtype, device);
   run_plan(problem, {only, arguments.preferred[0]}, pointers, device, packed,
            epilogue.has_value() ? &*epilogue : nullptr);
-  if (packed != nullptr && !is_packed) wait_for_stream(device);  // other streams may read it from now on
+  if (packed != nullptr && !is_packed) wait_for_stream(device);  // other streams may read it afterwards
   return output;
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using torch::stable::Tensor;
 
-// A problem of these sizes whose result has dense strides and whose grad_output has its own.
+// A problem of these sizes. Its result has dense strides; grad_output keeps its strides.
 struct Gradient {
   ConvTProblem problem;
   Shapes shapes;
@@ -35,7 +35,7 @@ Gradient make_gradient(Direction direction, const Tensor& grad_output, const int
   return gradient;
 }
 
-// Candidates are numbered for a grad_output that is dense; of another one the planner's choice serves.
+// Candidate indices refer to a dense grad_output. For other strides, returns 0: the planner's choice.
 int64_t preferred_of(const Gradient& gradient, const ConvArguments& arguments, int direction) {
   if (arguments.preferred[direction] == 0) return 0;
   ConvTProblem dense = gradient.problem, given = gradient.problem;
@@ -51,7 +51,7 @@ Tensor empty_bias(const Tensor& grad_output) {
   return empty_result(1, &channels, &step, grad_output);
 }
 
-// grad_output by channel, by a kernel of its own.
+// Sums grad_output by channel in a separate kernel.
 void add_up(const Tensor& grad_output, Tensor* grad_bias) {
   if (grad_bias->numel() == 0) return;
   ChannelSum sum{};

@@ -1,4 +1,4 @@
-// The ops' schemas, and what the library reports about itself.
+// The ops' schemas, and the library's build information.
 #include <cuda_runtime_api.h>
 #include <torch/csrc/stable/library.h>
 
@@ -7,7 +7,7 @@
 
 #include "binding/autocast.h"
 
-// Of a plan: sizes are the forward pass's.
+// Arguments that identify a plan. Sizes are those of the forward pass.
 #define QUESTION                                                                                                 \
   "(int[] input_size, int[] input_stride, int[] weight_size, int[] weight_stride, bool has_bias, int[] stride, " \
   "int[] padding, int[] output_padding, int groups, int[] dilation, int dtype, int precision, "                  \
@@ -15,13 +15,13 @@
 
 // precision: 0 ieee, 1 aten, 2 tf32x3, 3 tf32, 4 half (float16 and bfloat16 on tensor cores). dtype: 0 float32, 1
 // float64, 2 float16, 3 bfloat16. device: compute capability * 10, SMs, shared memory per block and SM, clock in MHz,
-// copy GB/s. direction: 0 forward, 1 grad_input, 2 grad_weight; sizes are the forward pass's, of a gradient the strides
-// of the result follow from channels_last.
+// copy GB/s. direction: 0 forward, 1 grad_input, 2 grad_weight. Sizes are those of the forward pass. In a gradient,
+// channels_last determines the strides of the result.
 STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "forward(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "
       "int groups, int[] dilation, int precision, bool channels_last) -> Tensor");
-  // For tests and tuning: runs candidate number `candidate` of the plan's list.
+  // For tests and tuning: runs candidate `candidate` of candidate_plans().
   library.def(
       "forward_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
       "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
@@ -39,27 +39,27 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
       "grad_weight_candidate(Tensor grad_output, Tensor input, int[] stride, int[] padding, int[] output_padding, "
       "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
   library.def("grad_bias(Tensor grad_output) -> Tensor");
-  // What eager calls run (eager.cpp). _remember gives a number to the arguments above from stride to channels_last, 11
-  // in all, and to who computes what, 6 more: whether the weight's gradient is in channels_last too; the candidates of
-  // the forward pass and the gradients of input and weight that are preferred to the planner's choice, 0 where none is;
-  // which of these three are PyTorch's (1, 2, 4, added up); and one that means something to the caller alone. `wanted`
-  // adds up 1 (of input), 2 (of weight) and 4 (of bias).
+  // Eager calls (eager.cpp). _remember returns an index for the 11 numbers of the arguments from stride to
+  // channels_last, and 6 more: whether the gradient of the weight is also in channels_last; the candidates of the
+  // forward pass and the gradients of input and weight that replace the planner's choice, 0 for none; a bit mask of the
+  // directions that PyTorch runs (1, 2, 4 in this order); and one number that only the caller uses. `wanted`: bit mask
+  // of gradients, 1 (input), 2 (weight) and 4 (bias).
   library.def("_remember(int[] numbers) -> int");
   library.def("_forward(Tensor input, Tensor weight, Tensor? bias, int call) -> Tensor");
-  // With the steps of an epilogue behind it (convt_ext/epilogue.py): the operation of each, + 256 where its operand is
-  // the next of `tensors`, and two numbers for each. They run on the kernel's accumulators as far as it can, the rest
-  // in a pass over the result. `_finish` is that pass alone, over a dense result; exact: every step rounds as PyTorch's
-  // separate operations do.
+  // Forward with epilogue steps (convt_ext/epilogue.py): an operation per step, + 256 if its operand is the next of
+  // `tensors`, and two numbers per step. The kernel fuses the steps that it supports, and a pass over the result runs
+  // the rest. `_finish` is only that pass, over a dense result. exact: every step rounds like PyTorch's separate
+  // operations.
   library.def(
       "_forward_then(Tensor input, Tensor weight, Tensor? bias, int call, int[] operations, float[] numbers, Tensor[] "
       "tensors) -> Tensor");
-  // As `_forward_then`, with memory for the weight as the plan packs it: at least the plan's packed_bytes. After a call
-  // has filled it, calls of the same problem may pass is_packed.
+  // Like `_forward_then`, with memory for the packed weight of at least the plan's packed_bytes. After a call has
+  // filled it, calls of the same problem may pass is_packed.
   library.def(
       "_forward_packed(Tensor input, Tensor weight, Tensor? bias, int call, Tensor(a!) packed, bool is_packed, int[] "
       "operations, float[] numbers, Tensor[] tensors) -> Tensor");
   library.def("_finish(Tensor(a!) result, bool exact, int[] operations, float[] numbers, Tensor[] tensors) -> ()");
-  // For tests: as forward_candidate.
+  // For tests, like forward_candidate.
   library.def(
       "_forward_then_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
       "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate, "
@@ -67,32 +67,31 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "_gradients(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?)");
-  // Made of Python (autograd.py): the same gradients, recorded where that is asked for, and whatever went wrong. The
-  // last result is what failed, in words, as the bytes of a CPU tensor.
+  // Implemented in Python (autograd.py): the same gradients, recorded if required, with all fallbacks. The last result
+  // is the error text of a failure, as the bytes of a CPU tensor.
   library.def(
       "_gradients_again(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?, Tensor?)");
-  // A cast to float16 or bfloat16 that PyTorch's autocast keeps as it keeps its own (autocast.cpp).
+  // A cast to float16 or bfloat16 through PyTorch's autocast cache (autocast.cpp).
   library.def("_autocast(Tensor tensor, bool half) -> Tensor");
-  // The planner's choice, or the candidate that is preferred to it: its estimate and PyTorch's time (0: not known) in
-  // ns, and the bytes of the packed weight. Empty where no kernel of ours has a tile for the problem. A launch of that
-  // problem finds this very plan.
+  // The planner's choice, or the preferred candidate: its estimate and PyTorch's time (0: unknown) in ns, and the bytes
+  // of the packed weight. Empty if no kernel supports the problem. A launch of that problem uses this plan.
   library.def("plan" QUESTION ", int preferred) -> int[]");
-  // Has plan() of this direction and of the others find their choices remembered: all are planned at the same time.
+  // Plans this direction and `others` concurrently, so that later calls of plan() hit the cache.
   library.def("plan_ahead" QUESTION ", int[] others) -> ()");
-  // The candidates that are worth a measurement, the planner's choice first, three numbers each: the candidate's, its
-  // estimate in ns, the bytes of its workspace. Empty where no kernel of ours has a tile for the problem.
+  // The candidates worth a benchmark, the planner's choice first, with three numbers each: candidate index, estimate in
+  // ns, workspace bytes. Empty if no kernel supports the problem.
   library.def("contenders" QUESTION ") -> int[]");
   // The whole plan and all candidates: JSON, as the bytes of a CPU tensor.
   library.def("explain" QUESTION ") -> Tensor");
-  // Entries and bytes that remembered plans take, and the bytes that they never pass.
+  // Entries and bytes of the plan cache, and its limit in bytes.
   library.def("plan_cache_size() -> int[]");
   library.def("device(int index) -> int[]");
 }
 
 namespace {
 
-// In one piece, as tools look for it in the file: a compiler may store a longer text by its words.
+// One contiguous string, because tools search for it in the file. A compiler may split a longer text into words.
 __attribute__((used)) constexpr char kSourcesDigest[] = CONVT_SOURCES_DIGEST;
 
 // The build of this library, as JSON.
@@ -112,8 +111,8 @@ std::string build_info() {
 
 }  // namespace
 
-// convt_ext/_extension.py calls these two through ctypes. The library uses no function of Python's, so that one file
-// loads into every interpreter. They are no ops, because PyTorch leaks strings that an op of the stable ABI returns.
+// convt_ext/_extension.py calls these two through ctypes. The library uses no Python functions, so that one file loads
+// into every interpreter. They are not ops, because PyTorch leaks strings that an op of the stable ABI returns.
 extern "C" __attribute__((visibility("default"))) const char* convt_ext_build_info() {
   static const std::string info = build_info();
   return info.c_str();

@@ -1,4 +1,4 @@
-// Ops without tensors: the plan of a problem in numbers and in words, the numbers of a GPU.
+// Ops without tensors: plans as numbers and text, and GPU parameters.
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -44,7 +44,7 @@ DeviceInfo from_list(const std::vector<int64_t>& list) {
   return DeviceInfo{narrow(0), narrow(1), narrow(2), narrow(3), list[4] * 1e-3, static_cast<double>(list[5])};
 }
 
-// The problem of a direction, and the GPU, from what the ops below are asked.
+// The problem and GPU of a query.
 struct Question {
   ConvTProblem problem;
   DeviceInfo device;
@@ -69,7 +69,7 @@ Question make_question(const std::vector<int64_t>& input_size, const std::vector
   const Shapes shapes = shapes_of(problem);
   fill_dense_strides(shapes.y, arguments.channels_last, problem.y_stride);
   if (problem.direction == Direction::kGradInput) {
-    problem.has_bias = false;  // as a gradient's call has it, which then finds this plan
+    problem.has_bias = false;  // like a gradient call, which then uses this plan
     fill_dense_strides(shapes.x, arguments.channels_last, problem.x_stride);
   }
   if (problem.direction == Direction::kGradWeight) {
@@ -84,7 +84,7 @@ Question make_question(const std::vector<int64_t>& input_size, const std::vector
 
 int64_t nanoseconds(double us) { return std::llround(us * 1e3); }
 
-// No op returns a string: PyTorch does not free those that pass its stable ABI (seen in 2.10 to 2.13).
+// No op returns a string: PyTorch does not free strings that pass its stable ABI (seen in 2.10 to 2.13).
 std::vector<int64_t> plan(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
                           const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride,
                           bool has_bias, const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
@@ -104,7 +104,8 @@ std::vector<int64_t> plan(const std::vector<int64_t>& input_size, const std::vec
   }
 }
 
-// Planning takes a millisecond, and a first training step asks for three directions: each of `others` has a thread.
+// Planning takes a millisecond, and a first training step needs three directions. Each of `others` runs in its own
+// thread.
 void plan_ahead(const std::vector<int64_t>& input_size, const std::vector<int64_t>& input_stride,
                 const std::vector<int64_t>& weight_size, const std::vector<int64_t>& weight_stride, bool has_bias,
                 const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
@@ -120,7 +121,7 @@ void plan_ahead(const std::vector<int64_t>& input_size, const std::vector<int64_
   const auto remember = [](const Question& asked) {
     try {
       cached_choice(asked.problem, asked.device);
-    } catch (const std::exception&) {  // plan() reports what is wrong
+    } catch (const std::exception&) {  // plan() reports the error
     }
   };
   std::vector<std::thread> threads;

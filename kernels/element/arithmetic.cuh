@@ -1,5 +1,4 @@
-// Elements as they lie in memory, and the arithmetic of sums of them.
-// Must not know: who adds them up, in which order.
+// Conversions of elements, and the arithmetic of accumulation. Must not know: the order of sums.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -37,7 +36,7 @@ __device__ __forceinline__ double to_accumulator(double value) { return value; }
 __device__ __forceinline__ float to_accumulator(__half value) { return __half2float(value); }
 __device__ __forceinline__ float to_accumulator(__nv_bfloat16 value) { return __bfloat162float(value); }
 
-// The one rounding of a result, to nearest even.
+// Rounds a result once, to nearest even.
 template <typename Element>
 __device__ __forceinline__ Element to_element(float value) {
   if constexpr (std::is_same_v<Element, __half>) {
@@ -53,13 +52,13 @@ __device__ __forceinline__ Element to_element(double value) {
   return value;
 }
 
-// Spelled out so that no compiler flag can change a rounding.
+// The intrinsics prevent compiler flags from changing the rounding.
 __device__ __forceinline__ float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ double fused_multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
 __device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
 
-// The sum and what a word has: a float32 number, or two halves one after the other.
+// Adds the contents of a word to the sum: a float32 number, or two halves in sequence.
 template <typename Element>
 __device__ __forceinline__ float add_word(float sum, uint32_t word) {
   if constexpr (sizeof(Element) == 4) {

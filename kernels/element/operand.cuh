@@ -1,5 +1,5 @@
-// Operands of Hopper's matrix products: what their elements are, and how float32 is rounded to them.
-// Must not know: which kernel multiplies them.
+// Operands of Hopper's matrix products: element types, and the split of float32 into terms. Must not know: which kernel
+// multiplies them.
 #pragma once
 
 #include <type_traits>
@@ -10,10 +10,10 @@
 
 namespace convt::element {
 
-// The arithmetic of the products: what an operand element is.
+// Arithmetic of the products.
 enum class Operand { kTf32, kTf32x3, kBFloat16, kFloat16 };
 
-// Of a class of precision that multiplies on tensor cores.
+// The arithmetic of a tensor-core precision class.
 constexpr Operand operand_of(DataType dtype, Precision precision) {
   if (dtype == DataType::kFloat32) return precision == Precision::kTf32x3 ? Operand::kTf32x3 : Operand::kTf32;
   return dtype == DataType::kBFloat16 ? Operand::kBFloat16 : Operand::kFloat16;
@@ -23,20 +23,20 @@ template <Operand kOperandValue>
 struct OperandTraits {
   static constexpr Operand kOperand = kOperandValue;
   static constexpr bool kFloat32 = kOperand == Operand::kTf32 || kOperand == Operand::kTf32x3;
-  static constexpr bool kSplit = kOperand == Operand::kTf32x3;  // operands as a sum of two TF32 numbers
+  static constexpr bool kSplit = kOperand == Operand::kTf32x3;  // each operand is a sum of two TF32 numbers
   using Element =
       std::conditional_t<kFloat32, float, std::conditional_t<kOperand == Operand::kBFloat16, __nv_bfloat16, __half>>;
-  static constexpr int kChannels = kFloat32 ? 4 : 8;  // source channels of a plane: 16 bytes of each position
+  static constexpr int kChannels = kFloat32 ? 4 : 8;  // source channels per plane of 16 bytes
   static constexpr int kTerms = kSplit ? 2 : 1;  // planes of high terms, then of low terms
 };
 
 template <Operand kOperandValue, int kNValue>
 struct ProductTraits : OperandTraits<kOperandValue> {
-  static constexpr int kN = kNValue;  // result channels of a tile
+  static constexpr int kN = kNValue;  // result channels per tile
 };
 
 #ifdef CONVT_HAS_WGMMA
-// What the high term leaves. Infinities have no low term.
+// The part of `value` that `high` does not represent. Infinities have no low term.
 __device__ __forceinline__ float low_term(float value, float high) {
   const float rest = value - high;
   return isinf(value) || isinf(high) ? 0.0f : ptx::round_tf32(rest);

@@ -1,5 +1,4 @@
-// Registers that matrix products read or add to, and arrays of them of any dimensions.
-// Must not know: what is in them.
+// Fragments and accumulators of matrix products, as arrays of any dimensions. Must not know: their contents.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +12,8 @@ namespace convt::element {
 
 __device__ __forceinline__ void clear(float& accumulator) { accumulator = 0; }
 
-// Here they are in registers: ptxas, which may make accumulators later or use them sooner, or write a fragment that a
-// product in flight still reads, would serialize the products (C7513 to C7515).
+// Pins registers at this point. Otherwise ptxas may move accumulators, or overwrite a fragment that a product in flight
+// reads, and would then serialize the products (C7513 to C7515).
 __device__ __forceinline__ void fence_registers(float& accumulator) { ptx::fence_accumulator(accumulator); }
 __device__ __forceinline__ void fence_registers(uint32_t& fragment) { ptx::fence_fragment(fragment); }
 
@@ -30,7 +29,7 @@ __device__ __forceinline__ void fence_registers(T (&r)[kCount]) {
   for (size_t i = 0; i < kCount; ++i) fence_registers(r[i]);
 }
 
-// The high and the low terms of operands that are sums of two TF32 numbers.
+// High and low terms of operands that are sums of two TF32 numbers.
 template <typename Registers>
 struct Terms {
   Registers high, low;
@@ -42,8 +41,8 @@ __device__ __forceinline__ void fence_registers(Terms<Registers>& r) {
   fence_registers(r.low);
 }
 
-// Products read their fragments while they are in flight, so that the registers are written here and not a moment
-// sooner: float32 rounded to TF32, halves as they are. `zero` is 0, which ptxas does not know: it would drop a copy.
+// Writes a fragment register at this point and not earlier, because products in flight may still read it. float32 is
+// rounded to TF32, halves are copied. `zero` is 0 but opaque to ptxas, which would otherwise remove a plain copy.
 template <typename Element>
 __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word, uint32_t zero) {
   if constexpr (sizeof(Element) == 4) {
@@ -53,8 +52,8 @@ __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word
   }
 }
 
-// Both terms of a number. Tensor cores leave out the low term's bits that TF32 does not have; an infinity's low term is
-// NaN.
+// Writes both terms of a number. Tensor cores ignore bits of the low term that TF32 does not have. An infinity's low
+// term is NaN.
 __device__ __forceinline__ void write_terms(uint32_t& high, uint32_t& low, uint32_t word) {
   ptx::write_fragment_tf32(high, word);
   ptx::write_fragment_rest(low, word, high);

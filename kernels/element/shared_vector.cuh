@@ -1,4 +1,4 @@
-// Neighbouring elements in shared memory -> registers.
+// Loads contiguous elements from shared memory to registers.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace convt::element {
 
-// kCount elements, 16 bytes at a time where there are as many.
+// Loads kCount elements, 16 bytes at a time if possible.
 template <int kCount, int kOffset = 0, typename Accumulator>
 __device__ __forceinline__ void read_shared(Accumulator* r_values, uint32_t s_values) {
   constexpr int kPerLoad = sizeof(Accumulator) == 8 || kCount < 4 ? 2 : 4;

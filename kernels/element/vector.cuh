@@ -1,6 +1,5 @@
-// Neighbouring elements that one instruction loads or stores, kept as the words that came from memory: elements of 16
-// bits taken apart at once would make every load be waited for where it is issued, not where it is used.
-// Must not know: what the elements are.
+// Contiguous elements that one instruction loads or stores, kept as the words from memory. Unpacking 16-bit elements at
+// the load would wait for it there instead of at its use. Must not know: the elements' meaning.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ struct Vector {
   static_assert(kBytes == 2 || kBytes == 4 || kBytes == 8 || kBytes % 16 == 0);
   uint32_t word[kWords];
 
-  // All elements, from an address that is a multiple of kBytes or 16.
+  // Loads all elements. The address must be a multiple of kBytes or 16.
   __device__ __forceinline__ void load(const Element* g_elements) {
     if constexpr (kBytes >= 16) {
 #pragma unroll
@@ -34,8 +33,8 @@ struct Vector {
     }
   }
 
-  // The first `count` elements, `step` apart. All loads of halves come before the first is put into its word, or each
-  // would be waited for.
+  // Loads the first `count` elements, with stride `step`. All loads of halves are issued before the first is packed, so
+  // that they overlap.
   __device__ __forceinline__ void load(const Element* g_elements, int64_t step, int32_t count) {
     if constexpr (sizeof(Element) == 4) {
 #pragma unroll
@@ -46,7 +45,7 @@ struct Vector {
       uint32_t halves[2 * kWords]{};
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        // What does not exist is the first again, so that no load is conditional.
+        // Missing elements repeat the first load, so that no load is conditional.
         const uint32_t half = *reinterpret_cast<const uint16_t*>(g_elements + (i < count ? i : 0) * step);
         halves[i] = i < count ? half : 0;
       }
@@ -78,7 +77,7 @@ struct Vector {
     }
   }
 
-  // Element i, exactly.
+  // Element i, converted exactly.
   __device__ __forceinline__ float operator[](int i) const {
     if constexpr (sizeof(Element) == 4) {
       return __uint_as_float(word[i]);
@@ -89,7 +88,7 @@ struct Vector {
     }
   }
 
-  // All elements, each rounded once, to nearest even.
+  // Rounds all elements once, to nearest even.
   __device__ __forceinline__ void round(const float (&values)[kCount]) {
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {

@@ -1,5 +1,5 @@
-// What becomes of accumulators before they are rounded and stored: the bias of result channels is added.
-// Called by the stores of all families on tensor cores. Must not know: how a result is stored.
+// Adds the bias of result channels to accumulators before they are rounded and stored.
+// Called by the stores of all tensor-core families. Must not know: how a result is stored.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace convt::epilogue {
 
-// Of one of a group's `channels`, with what a program adds by channel; 0 for channels that do not exist. kSteps:
-// whether there may be a program.
+// Bias of a channel of the group, plus the program's per-channel addend; 0 for channels past `channels`. kSteps:
+// whether an epilogue program is possible.
 template <typename Element, bool kSteps = true, typename Params>
 __device__ __forceinline__ float bias_of(const Params& params, int32_t group, int32_t channels, int32_t channel) {
   if (channel >= channels) return 0;
@@ -25,7 +25,7 @@ __device__ __forceinline__ float bias_of(const Params& params, int32_t group, in
   return bias;
 }
 
-// A result in float32, of its accumulator: whatever else is done to results belongs here.
+// Accumulator to float32 result.
 __device__ __forceinline__ float finish(float accumulator, float bias) { return element::add(accumulator, bias); }
 
 }  // namespace convt::epilogue

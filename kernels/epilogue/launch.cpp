@@ -9,7 +9,7 @@ namespace {
 template <typename Number>
 epilogue::PassParams<Number> pass_params(const EpiloguePass& pass, int32_t first, void* result) {
   epilogue::PassParams<Number> params{};
-  // The result's axes in the order of memory.
+  // The result's axes in memory order.
   const int order[2][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}};
   const int (&axes)[4] = order[pass.channels_last ? 1 : 0];
   params.result = result;
@@ -36,7 +36,7 @@ template <typename Number>
 void launch_some(const EpiloguePass& pass, int32_t first, void* result, cudaStream_t stream) {
   const epilogue::PassParams<Number> params = pass_params<Number>(pass, first, result);
   const int64_t of_block = int64_t{epilogue::kPassThreads} * epilogue::kPassBytes / element_bytes(pass.dtype);
-  // Several turns a thread where there is much to do; what a GPU of any size holds at once.
+  // Large results take several iterations per thread. The limit exceeds what any GPU runs at once.
   constexpr int64_t kMostBlocks = 1 << 14;
   const int64_t blocks = std::min(kMostBlocks, (params.end + of_block - 1) / of_block);
   launch_kernel(epilogue::run_pass(pass.dtype), Grid{"epilogue_pass", blocks, dim3(epilogue::kPassThreads)}, stream,

@@ -1,6 +1,5 @@
-// The operations of epilogues on one value, as PyTorch's CUDA kernels compute them: with their formulas where every
-// bit counts, and with faster ones where products of tensor cores have rounded more than these ever do.
-// Must not know: where values and operands come from.
+// Epilogue operations on one value. Exact classes use the formulas of PyTorch's CUDA kernels. Tensor-core classes use
+// faster formulas, whose error is below that of the products. Must not know: where values and operands are stored.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,14 +11,14 @@
 
 namespace convt::epilogue {
 
-// NaN where `value` is one, as PyTorch's clamp.
+// Propagates NaN, as PyTorch's clamp.
 __device__ __forceinline__ float clamp(float value, float low, float high) { return ptx::clamp(value, low, high); }
 __device__ __forceinline__ double clamp(double value, double low, double high) {
   const double clamped = fmin(fmax(value, low), high);
   return value != value ? value : clamped;
 }
 
-// Operations with an operand. Spelled out so that the compiler does not fuse two of them into one rounding.
+// Operations with an operand. The intrinsics keep the compiler from contracting two operations into one rounding.
 __device__ __forceinline__ float with_operand(Operation operation, float y, float t) {
   switch (operation) {
     case Operation::kAdd: return __fadd_rn(y, t);
@@ -39,7 +38,7 @@ __device__ __forceinline__ double with_operand(Operation operation, double y, do
   }
 }
 
-// Functions of y alone, in the formulas of PyTorch. Of softplus the numbers are beta and the threshold.
+// Unary functions, in PyTorch's formulas. For softplus, `first` is beta and `second` the threshold.
 template <typename Number>
 __device__ __forceinline__ Number exactly(Operation operation, Number y, Number first, Number second) {
   constexpr Number kOne = 1, kHalf = 0.5;
@@ -55,7 +54,8 @@ __device__ __forceinline__ Number exactly(Operation operation, Number y, Number 
     case Operation::kSigmoid: return kOne / (kOne + exp(-y));
     case Operation::kHardswish: {
       const Number gate = y + Number(3) > 0 ? y + Number(3) : Number(0);
-      return y * (gate < Number(6) ? gate : Number(6)) * Number(1.0f / 6.0f);  // rounded so in every dtype
+      return y * (gate < Number(6) ? gate : Number(6)) * Number(1.0f / 6.0f);  // PyTorch rounds 1/6 to float32 in every
+                                                                               // dtype
     }
     case Operation::kMish: return y * tanh(log1p(exp(y)));
     default: return y * first > second ? y : log1p(exp(y * first)) / first;  // kSoftplus
@@ -64,21 +64,21 @@ __device__ __forceinline__ Number exactly(Operation operation, Number y, Number 
 
 constexpr float kLog2E = 1.44269504f;
 
-// 1 / (1 + e^-y), within 2e-7. kRough: within 2^-11, at half of the time, for results of 8 bits.
+// 1 / (1 + e^-y), within 2e-7. kRough: within 2^-11, in half the time, for results with 8 bits of mantissa.
 template <bool kRough = false>
 __device__ __forceinline__ float quick_sigmoid(float y) {
   if constexpr (kRough) return fmaf(ptx::rough_tanh(0.5f * y), 0.5f, 0.5f);
   return ptx::rough_reciprocal(1.0f + ptx::rough_exp2(-kLog2E * y));
 }
 
-// 1 - 2 / (1 + e^2y), within 2e-7; near 0 by its series.
+// 1 - 2 / (1 + e^2y), within 2e-7. Near 0 it uses the series.
 __device__ __forceinline__ float quick_tanh(float y) {
   const float far = fmaf(ptx::rough_reciprocal(1.0f + ptx::rough_exp2(2.0f * kLog2E * y)), -2.0f, 1.0f);
   const float near = fmaf(y * y * y, -1.0f / 3.0f, y);
   return fabsf(y) < 0.04f ? near : far;
 }
 
-// Half of the complement of erf(|y| / sqrt(2)), within 1e-7 (Abramowitz and Stegun, 7.1.26).
+// Half of erfc(|y| / sqrt(2)), within 1e-7 (Abramowitz and Stegun, 7.1.26).
 __device__ __forceinline__ float quick_normal_tail(float y) {
   const float x = fabsf(y) * 0.70710678f, t = ptx::rough_reciprocal(fmaf(0.3275911f, x, 1.0f));
   const float sum =
@@ -86,7 +86,7 @@ __device__ __forceinline__ float quick_normal_tail(float y) {
   return sum * ptx::rough_exp2(-0.5f * kLog2E * (y * y));
 }
 
-// kRough as above. Otherwise the same within 1e-6 of the larger of 1 and |y|.
+// Fast unary functions. kRough as above; otherwise within 1e-6 of the larger of 1 and |y|.
 template <bool kRough = false>
 __device__ __forceinline__ float quickly(Operation operation, float y, float first, float second) {
   switch (operation) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ float quickly(Operation operation, float y, float fir
     case Operation::kTanh: return kRough ? ptx::rough_tanh(y) : quick_tanh(y);
     case Operation::kSigmoid: return quick_sigmoid<kRough>(y);
     case Operation::kHardswish: return y * fminf(fmaxf(y + 3.0f, 0.0f), 6.0f) * (1.0f / 6.0f);
-    case Operation::kMish: {  // tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1), which is 1 from 20 on
+    case Operation::kMish: {  // tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1), which rounds to 1 from y = 20 on
       const float e = ptx::rough_exp2(kLog2E * fminf(y, 20.0f)), n = e * (e + 2.0f);
       return y * (n * ptx::rough_reciprocal(n + 2.0f));
     }

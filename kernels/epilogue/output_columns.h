@@ -1,16 +1,16 @@
-// Where a tile's positions lie along the output's W axis.
+// Mapping of a tile's positions to the output's W axis.
 #pragma once
 
 #include <cstdint>
 
 namespace convt {
 
-// Position p and phase of the tile -> column p * stride + phase - offset, if that is in 0 .. w_out - 1.
+// Position p and a phase of the tile map to column p * stride + phase - offset, if it is in 0 .. w_out - 1.
 struct OutputColumns {
   int32_t stride;
   int32_t offset;
   int32_t w_out;
-  int32_t phases;  // of a tile: its W phases, or the ones fused into channels
+  int32_t phases;  // W phases of a tile, or the phases fused into channels
 };
 
 }  // namespace convt

@@ -1,5 +1,5 @@
-// Steps on a result in place. A thread takes 16 bytes of neighbours, and finds their places once for all steps.
-// Called by epilogue/launch.cpp.
+// Runs steps on a result in place. A thread processes 16 contiguous bytes, and computes their coordinates once for all
+// steps. Called by epilogue/launch.cpp.
 #include "element/arithmetic.cuh"
 #include "epilogue/operation.cuh"
 #include "epilogue/pass.h"
@@ -7,7 +7,7 @@
 namespace convt::epilogue {
 namespace {
 
-// The coordinates of an element, outermost first. Numbers below 2^32 are divided much faster than longer ones.
+// Coordinates of an element, outermost first. 32-bit division is much faster than 64-bit division.
 struct Place {
   int64_t at[4];
 };
@@ -80,7 +80,7 @@ __device__ __forceinline__ void run_steps(const PassParams<Number>& params, int6
       for (int i = 0; i < kCount; ++i) values[i] = with_operand(step.operation, values[i], t[i]);
     } else if (params.exact || sizeof(Number) == 8) {
 #pragma unroll 1
-      for (int i = 0; i < kCount; ++i) {  // by turns, as one copy of the formulas is long enough
+      for (int i = 0; i < kCount; ++i) {  // rotating the values avoids unrolled copies of the formulas
         Number value = values[0];
 #pragma unroll
         for (int k = 1; k < kCount; ++k) values[k - 1] = values[k];

@@ -1,5 +1,5 @@
-// An epilogue as a pass of its own, in place over a result: for kernels that cannot run its steps, and for operands
-// whose strides only this one knows. Called by binding/epilogue.cpp.
+// The epilogue as a separate pass, in place over a result: for kernels that cannot fuse the steps, and for broadcast
+// operands. Called by binding/epilogue.cpp.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,30 +13,30 @@ namespace convt {
 
 namespace epilogue {
 
-// More steps than these are several passes.
+// Steps per pass. Longer programs take several passes.
 constexpr int32_t kMostSteps = 8;
 
 template <typename Number>
 struct PassParams {
   void* result;
-  int64_t begin, end;  // elements, in the order of memory
-  int64_t size[3];     // of the three innermost axes in that order, the innermost last
+  int64_t begin, end;  // elements, in memory order
+  int64_t size[3];     // sizes of the three inner axes in memory order, innermost last
   int32_t num_steps;
-  bool finds_places;  // some step's operand is a channel's or broadcast
+  bool finds_places;  // some operand is per-channel or broadcast
   bool exact;         // round to the result's type after every step, with PyTorch's formulas
   Step<Number> steps[kMostSteps];
-  int64_t stride[kMostSteps][4];  // of operands that are tensors, along the result's axes in the order of memory
+  int64_t stride[kMostSteps][4];  // strides of tensor operands along the result's axes, in memory order
 };
 
 inline constexpr int kPassThreads = 256;
-inline constexpr int kPassBytes = 16;  // of a thread's neighbours
+inline constexpr int kPassBytes = 16;  // contiguous bytes per thread
 
-// The kernel, as a host symbol. Of float64 `PassParams<double>` is its parameter, otherwise `PassParams<float>`.
+// The kernel, as a host symbol. Its parameter is `PassParams<double>` for float64, otherwise `PassParams<float>`.
 const void* run_pass(DataType dtype);
 
 }  // namespace epilogue
 
-// A dense result, and steps whose operands are not null where they are tensors.
+// A dense result and its steps. Tensor operands must not be null.
 struct EpiloguePass {
   DataType dtype;
   bool channels_last;
@@ -44,7 +44,7 @@ struct EpiloguePass {
   bool exact;
   int32_t num_steps;
   const epilogue::Step<double>* steps;
-  const int64_t (*stride)[4];  // of each step's tensor, 0 where it broadcasts
+  const int64_t (*stride)[4];  // strides of each step's tensor, 0 for broadcast axes
 };
 
 // Throws std::runtime_error when CUDA refuses a launch.

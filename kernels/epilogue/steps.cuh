@@ -1,9 +1,9 @@
-// Runs an epilogue's program on results in registers. One place for all kernels that multiply on tensor cores: a kernel
-// hands over a few runs of neighbours at a time and says where they belong.
+// Runs an epilogue program on results in registers. All tensor-core kernels use it: they pass a few runs of contiguous
+// values and their positions.
 //
-// The order of operations is fixed (problem/epilogue.h). A loop over steps of any order took as long as a pass of its
-// own: few warps store, and each waited for the steps to be read, for every few values. Called by the epilogues of the
-// families.
+// The order of operations is fixed (problem/epilogue.h). A loop over steps in any order took as long as a separate
+// pass:
+// few warps store, and each waited to fetch the steps for every few values. Called by the epilogues of the families.
 // Must not know: how a result is stored.
 #pragma once
 
@@ -16,18 +16,18 @@
 
 namespace convt::epilogue {
 
-// Where kRuns runs of values belong. The values of a run are neighbours: columns of one channel, or channels of one
+// Positions of kRuns runs of values. The values of a run are adjacent: columns of one channel, or channels of one
 // position.
 template <int kRuns>
 struct Places {
-  int32_t channel[kRuns];  // of all groups' channels, the first value's
-  int32_t left[kRuns];  // so many of the run's values are results, none where it is not positive
-  int64_t offset[kRuns];  // of the first value from the first result, in elements
-  int32_t step = 1;  // from a value of a run to the next, in elements
+  int32_t channel[kRuns];  // of the first value, counted over all groups
+  int32_t left[kRuns];  // number of values in the run that are results; none if not positive
+  int64_t offset[kRuns];  // elements from the first result to the first value
+  int32_t step = 1;  // elements between values of a run
 };
 
-// How many runs of so many values each a kernel should hand over together, of at most so many: a thread's values wait
-// for each other in functions and loads, so a few alone take as long as all of these.
+// Number of runs to process per call, at most `most`. The values of one call overlap the latency of functions and
+// loads, so one call with few values takes as long as a full one.
 constexpr int runs_together(int length, int most, int values = 16) {
   return length >= values ? 1 : values / length < most ? values / length : most;
 }
@@ -37,7 +37,7 @@ struct Values {
   float of[kCount];
 };
 
-// Operands of the values' channels.
+// Loads the operands of the values' channels.
 template <typename Element, int kRuns, int kLength, bool kChannels>
 __device__ __forceinline__ void load_channels(const Element* g, int32_t step, const Places<kRuns>& places,
                                               float (&t)[kRuns * kLength]) {
@@ -56,7 +56,7 @@ __device__ __forceinline__ void load_channels(const Element* g, int32_t step, co
   }
 }
 
-// Operands that lie as the results do. Loads of whole runs are all on their way before one is waited for.
+// Loads operands with the layout of the results. All loads of whole runs are issued before the first is used.
 template <typename Element, int kRuns, int kLength>
 __device__ __forceinline__ void load_results(const Element* g, bool by_vectors, const Places<kRuns>& places,
                                              float (&t)[kRuns * kLength]) {
@@ -90,8 +90,8 @@ __device__ __forceinline__ void load_results(const Element* g, bool by_vectors, 
   for (int i = 0; i < kRuns * kLength; ++i) t[i] = element::to_accumulator(elements[i]);
 }
 
-// Functions of y alone. Called and not inlined: in every place that stores they would be most of a kernel's code, which
-// then is read from memory for every tile.
+// Unary functions. Not inlined: copies at every store would be most of a kernel's code, which would then be fetched
+// from memory for every tile.
 template <typename Element, int kCount>
 __device__ __noinline__ Values<kCount> apply(Operation function, float first, float second, Values<kCount> values) {
   constexpr bool kRough = std::is_same_v<Element, __nv_bfloat16>;
@@ -99,7 +99,7 @@ __device__ __noinline__ Values<kCount> apply(Operation function, float first, fl
 #pragma unroll
     for (float& value : values.of) value = of(value);
   };
-  switch (function) {  // once for all of them
+  switch (function) {  // one branch for all values
     case Operation::kSilu: each([](float y) { return y * quick_sigmoid<kRough>(y); }); break;
     case Operation::kGelu: each([](float y) { return quickly<kRough>(Operation::kGelu, y, 0, 0); }); break;
     case Operation::kGeluTanh: each([](float y) { return quickly<kRough>(Operation::kGeluTanh, y, 0, 0); }); break;
@@ -112,7 +112,7 @@ __device__ __noinline__ Values<kCount> apply(Operation function, float first, fl
   return values;
 }
 
-// Tensors of a program. Called and not inlined, as above.
+// Tensor operands of a program. Not inlined, for the same reason.
 template <typename Element, int kRuns, int kLength, bool kChannels>
 __device__ __noinline__ Values<kRuns * kLength> add_tensors(Tensors tensors, bool by_vectors, Places<kRuns> places,
                                                             Values<kRuns * kLength> values) {
@@ -148,9 +148,9 @@ __device__ __noinline__ Values<kRuns * kLength> add_tensors(Tensors tensors, boo
   return values;
 }
 
-// A program on kRuns runs of kLength values each, first run first. kChannels: the neighbours of a run are channels.
-// `by_vectors`: runs are neighbours in memory, and begin on as many bytes as they have, up to 16, in the result.
-// `program` is a kernel's parameter, so that its numbers are operands of instructions.
+// Runs a program on kRuns runs of kLength values each. kChannels: the values of a run are adjacent channels.
+// `by_vectors`: runs are contiguous in the result, and aligned to their size, up to 16 bytes. `program` is a kernel
+// parameter, so that its numbers are constant-bank operands of instructions.
 template <typename Element, int kRuns, int kLength, bool kChannels>
 __device__ __forceinline__ void run_steps(const Program& program, const Places<kRuns>& places, bool by_vectors,
                                           float (&values)[kRuns * kLength]) {
@@ -186,8 +186,7 @@ __device__ __forceinline__ void run_steps(const Program& program, const Places<k
   }
 }
 
-// Runs the program on results that have been rounded to elements and are about to be stored, neighbouring columns of a
-// channel.
+// Runs the program on results that are already rounded to elements, in runs of adjacent columns of a channel.
 template <typename Element, int kRuns, int kLength>
 __device__ __forceinline__ void run_elements(const Program& program, const Places<kRuns>& places, bool by_vectors,
                                              Element (&elements)[kRuns * kLength]) {

@@ -1,4 +1,4 @@
-// Results that are neighbours in memory, from one thread's registers in as few stores as their alignment allows.
+// Stores contiguous results from one thread's registers in as few stores as their alignment permits.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace convt::epilogue {
 
-// 4, 8 or several times 16 bytes of neighbouring elements.
+// Stores 4, 8 or a multiple of 16 bytes of contiguous elements.
 template <typename Element, int kCount>
 __device__ __forceinline__ void store_vector(Element* g, const Element (&elements)[kCount]) {
   constexpr int kWords = kCount * static_cast<int>(sizeof(Element)) / 4;
@@ -25,7 +25,7 @@ __device__ __forceinline__ void store_vector(Element* g, const Element (&element
   }
 }
 
-// The first `left` of kCount neighbours, in as few stores as `unit` allows; one element is `step` from the next.
+// Stores the first `left` of kCount values, in as few stores as `unit` permits. `step`: elements between values.
 template <typename Element, int kCount>
 __device__ __forceinline__ void store_neighbours(Element* g, const float (&values)[kCount], int32_t left, int32_t unit,
                                                  int64_t step) {

@@ -1,6 +1,5 @@
-// The list of kernel families. A new family adds the header of its tile and a row here; the tables of families.cpp and
-// launch.cpp follow. Engines, plan/ and launch/ never include this folder.
-// Must not know: torch, CUDA.
+// The list of kernel families. To add a family, include the header of its tile and add a row here. The tables of
+// families.cpp and launch.cpp follow. Engines, plan/ and launch/ never include this folder. Must not know: torch, CUDA.
 #pragma once
 
 #include "correlate_sm90a/layout.h"
@@ -28,9 +27,9 @@
 
 namespace convt {
 
-// X(tile, name, engine, serves, fuses): the tile's type, then the members of Family (plan/family.h). If two plans have
-// the same estimate, that of the earlier row comes first. Tensor-core families with long searches are last, because
-// choose_plan() shortens a search by the best estimate so far.
+// X(tile, name, engine, serves, fuses): the tile's type, then the members of Family (plan/family.h). On equal estimates
+// the earlier row comes first. Tensor-core families with long searches are last, because choose_plan() shortens a
+// search by the best estimate so far.
 // clang-format off
 #define CONVT_FAMILIES(X)                                                                         \
   X(SimtTile, simt, "simt", any_class, false)                                                     \
@@ -59,8 +58,8 @@ namespace convt {
   X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, false)
 // clang-format on
 
-// Declared here alone: a definition with other parameters does not link.
-// add_simt_plans() throws std::invalid_argument for a class that has no order of sums in the problem's dtype.
+// The only declarations: a definition with other parameters does not link. add_simt_plans() throws
+// std::invalid_argument if the class has no order of sums for the problem's dtype.
 #define CONVT_ROW(Tile, name, ...) \
   void add_##name##_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
 CONVT_FAMILIES(CONVT_ROW)

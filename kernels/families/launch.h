@@ -1,5 +1,4 @@
-// The launchers of all families, which the engines define. Included by launch.cpp and by tests.
-// Must not know: torch.
+// The launchers of all families. The engines define them. Included by launch.cpp and by tests. Must not know: torch.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +8,7 @@
 
 namespace convt {
 
-// `tile` is the plan's.
+// `tile` is the plan's tile.
 #define CONVT_ROW(Tile, name, ...)                                                                              \
   void launch_##name(const ConvTProblem& problem, const Plan& plan, const Tile& tile, const Pointers& pointers, \
                      cudaStream_t stream);

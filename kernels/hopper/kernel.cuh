@@ -1,5 +1,4 @@
-// The one kernel of every family whose warpgroups multiply what other warps bring them: a persistent CTA whose warps
-// have roles. What a role does is the family's.
+// The persistent warp-specialized kernel of all producer/consumer families. Families define the work of each role.
 // Called by: the families' instances. Must not know: any family.
 #pragma once
 
@@ -11,25 +10,25 @@
 
 namespace convt::hopper {
 
-// A CTA's threads, and who is what among them.
+// Thread roles of a CTA.
 struct Roles {
   int threads;
   int blocks_per_sm;
-  int consumers;  // the first warpgroups, which multiply
-  // Of a thread. The launch gives all threads alike; those of all warpgroups together are at most as many.
+  int consumers;  // consumer warpgroups, which come first
+  // Registers per thread after setmaxnreg. The sum over all warpgroups must not exceed the allotment at launch.
   int consumer_registers;
   int other_registers;
 };
 
-// A family's kernel. All of it is inlined: a family is a name for what a thread knows.
+// A family's kernel. All members are inlined.
 //
-//   using Params            what the launch hands over, constant for the whole grid
+//   using Params            kernel parameters, constant for the whole grid
 //   kRoles                  its Roles
-//   Family(params, s_bytes) what every thread knows: places in shared memory
-//   init_barriers()         by all threads, before the CTA's first barrier: barriers and tables in shared memory
-//   assign_work()             by all threads, behind that barrier: what of the work is the CTA's
-//   run_consumer(warp)           by the warps that multiply
-//   run_producer(warp)             by the others, counted from 0: they load, or store what was multiplied
+//   Family(params, s_bytes) state of every thread: addresses in shared memory
+//   init_barriers()         all threads, before the CTA's first barrier: barriers and tables in shared memory
+//   assign_work()           all threads, after that barrier: the CTA's share of the work
+//   run_consumer(warp)      consumer warps: matrix products
+//   run_producer(warp)      the other warps, counted from 0: loads, or stores of results
 template <typename Family>
 __global__ void __launch_bounds__(Family::kRoles.threads, Family::kRoles.blocks_per_sm)
     convolve(const __grid_constant__ typename Family::Params params) {
@@ -38,11 +37,11 @@ __global__ void __launch_bounds__(Family::kRoles.threads, Family::kRoles.blocks_
   extern __shared__ __align__(1024) unsigned char s_bytes[];
   Family family(params, s_bytes);
   family.init_barriers();
-  __syncthreads();  // the barriers exist
+  __syncthreads();  // barriers are initialized
   family.assign_work();
-  // A value that the compiler knows to be the same for the whole warp.
+  // The shuffle tells the compiler that the value is warp-uniform.
   const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
-  // What the branch says of the thread's own number, the compiler does not see from its warp's.
+  // The compiler cannot infer the range of threadIdx.x from `warp`.
   if (warp < 4 * kRoles.consumers) {
     __builtin_assume(threadIdx.x < 128 * kRoles.consumers);
     ptx::setmaxnreg_inc<kRoles.consumer_registers>();

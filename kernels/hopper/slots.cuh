@@ -1,5 +1,5 @@
-// Where the slots of a family lie whose stages come by two rings, one of the source and one of weights.
-// Must not know: what is in them.
+// Shared-memory addresses of families with two rings, one for the source and one for weights.
+// Must not know: slot contents.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace convt::hopper {
 
-// Shared memory begins with the source. Barriers of the weights' ring follow those of the source's.
+// The source is at the start of shared memory. The barriers of the weights' ring follow those of the source's.
 template <typename Params>
 struct Slots {
   const Params& params;

@@ -1,18 +1,18 @@
-// Which tiles a persistent CTA walks over. Must not know: what a tile is.
+// Tile scheduler of persistent CTAs. Must not know: tile contents.
 #pragma once
 
 #include <cstdint>
 
 namespace convt::hopper {
 
-// CTAs of a cluster share a tile, each of them with a split of the work, and have no other.
+// The CTAs of a cluster split the work of one tile, and process no other tile.
 template <typename Params>
 __device__ __forceinline__ int32_t first_tile(const Params& params) {
   if constexpr (requires { params.splits; }) return static_cast<int32_t>(blockIdx.x) / params.splits;
   return static_cast<int32_t>(blockIdx.x);
 }
 
-// From one of a CTA's tiles to its next; beyond the last one in a cluster.
+// Step between the tiles of a CTA. In a cluster it exceeds the last tile.
 __device__ __forceinline__ int32_t tile_step() { return static_cast<int32_t>(gridDim.x); }
 
 }  // namespace convt::hopper

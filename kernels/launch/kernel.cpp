@@ -10,7 +10,7 @@ namespace convt {
 
 bool is_of_earlier_kernel(cudaError_t status) {
   switch (status) {
-    // What a kernel does while it runs. A launch itself fails of its arguments, its code or its resources.
+    // Errors of a running kernel. A failing launch itself reports its arguments, code or resources.
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorAssert:
@@ -36,7 +36,7 @@ std::string words_of_earlier_kernel(cudaError_t status) {
 void check_launch(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
   if (is_of_earlier_kernel(status)) throw std::runtime_error(words_of_earlier_kernel(status));
-  cudaGetLastError();  // the error is reported here; it must not surface again in somebody else's call
+  cudaGetLastError();  // already reported here; it must not surface in a later call
   throw std::runtime_error("convt_ext: " + what + " failed: " + cudaGetErrorString(status));
 }
 
@@ -55,8 +55,7 @@ void check(cudaError_t status, const char* what, const Grid& grid) {
   check_launch(status, words);
 }
 
-// Shared memory above 48 KiB, the kernel's static tables included, needs an opt-in, once per kernel,
-// device and size.
+// Shared memory above 48 KiB, including static arrays, needs an opt-in per kernel, device and size.
 void allow_shared_memory(const void* kernel, const Grid& grid) {
   constexpr int32_t kAlwaysAllowed = 40 * 1024;
   if (grid.shared_bytes <= kAlwaysAllowed) return;
@@ -66,7 +65,7 @@ void allow_shared_memory(const void* kernel, const Grid& grid) {
   static std::map<std::pair<const void*, int>, int32_t> allowed;
   const std::lock_guard<std::mutex> lock(mutex);
   int32_t& known = allowed[{kernel, device}];
-  if (known >= grid.shared_bytes) return;  // the opt-in must never lower what another thread's launch asks for
+  if (known >= grid.shared_bytes) return;  // never lower the limit that another thread's launch needs
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, grid.shared_bytes),
         "the shared memory opt-in", grid);
   known = grid.shared_bytes;

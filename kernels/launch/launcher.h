@@ -1,5 +1,4 @@
-// Checks and look-ups that the engines' launchers share.
-// Must not know: torch, any family.
+// Checks and look-ups shared by the engines' launchers. Must not know: torch, any family.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,16 +16,15 @@
 
 namespace convt {
 
-// Tensors may begin anywhere; copies of several elements may not.
+// Tensors may have any alignment. Vector copies need an aligned address.
 inline bool is_aligned(const void* address, int64_t bytes) { return reinterpret_cast<uintptr_t>(address) % bytes == 0; }
 
-// What a kernel is to do with results.
+// The epilogue program of a launch.
 inline epilogue::Program steps_of(const Pointers& pointers) {
   return pointers.steps == nullptr ? epilogue::Program{} : *pointers.steps;
 }
 
-// Whether test(value) is true, or has no meaning because the value lacks a member that the test names in its result
-// type.
+// Returns test(value), or true if the value lacks a member that the test's return type names.
 template <typename Value, typename Test>
 bool holds_if_known(const Value& value, Test test) {
   if constexpr (std::is_invocable_v<Test, const Value&>) {
@@ -36,7 +34,7 @@ bool holds_if_known(const Value& value, Test test) {
   }
 }
 
-// The row of a list that a plan's tile names. Throws std::runtime_error where that kernel does not compute the problem.
+// The row of `instances` at a tile's index. Throws std::runtime_error if that kernel does not compute the problem.
 template <typename Instance, size_t kCount>
 const Instance& instance_of(const Instance (&instances)[kCount], int32_t index, const ConvTProblem& problem,
                             const Plan& plan) {
@@ -51,8 +49,8 @@ const Instance& instance_of(const Instance (&instances)[kCount], int32_t index, 
   return instances[index];
 }
 
-// Throws std::runtime_error where the layout that was made of the problem and the plan's tile is not the plan's: by
-// what the layout has of threads, shared memory and CTAs. `legal`: whether there is such a layout.
+// Throws std::runtime_error if the layout recomputed from the problem and the tile differs from the plan in threads,
+// shared memory or CTAs, as far as the layout has these members. `legal`: whether the layout exists.
 template <typename Layout>
 void check_layout(bool legal, const Layout& layout, const Plan& plan) {
   const auto threads = [&](const auto& of) -> decltype(of.threads == 0) { return of.threads == plan.threads; };

@@ -38,32 +38,32 @@ PackLaunch make_pack_launch(const ConvTProblem& problem, const TapProgram& progr
   }
   params.program = program;
   params.column_blocks = block_n / pack::kPackColumns;
-  // Taps of one and the same 32 bytes of memory are best in one block, but blocks should not be few.
+  // Taps that share a 32-byte sector should be packed by one CTA, but there should also be many CTAs.
   constexpr int64_t kEnoughBlocks = 256;
   const int64_t steps = problem.groups * params.channel_tiles * num_chunks * k_steps * params.column_blocks;
-  params.block_taps = std::max(1, std::min(program.total_taps, pack::kPackTaps));  // there may be none
+  params.block_taps = std::max(1, std::min(program.total_taps, pack::kPackTaps));  // total_taps may be 0
   while (params.block_taps > 4 && steps * ceil_div(program.total_taps, params.block_taps) < kEnoughBlocks) {
     params.block_taps /= 2;
   }
   while (1 << params.taps_log2 < params.block_taps) ++params.taps_log2;
   params.tap_blocks = ceil_div(program.total_taps, params.block_taps);
-  // Channels of either kind that are neighbours in memory, 16 bytes of which belong together.
+  // Whether channels of K or N are contiguous, in aligned vectors of 16 bytes.
   const int64_t vector = 16 / element_bytes(problem.dtype);
   if (is_aligned(w, 16) && (params.kh_stride | params.kw_stride) % vector == 0) {
     params.k_vectors = params.k_stride == 1 && (params.n_stride | params.k_channels) % vector == 0;
     params.n_vectors = params.n_stride == 1 && (params.k_stride | params.n_channels) % vector == 0;
   }
-  // Where taps lie together in memory, 16 bytes may be read at a time.
+  // If taps are contiguous in memory, 16 bytes can be read at a time.
   const bool together = problem.h.kernel == problem.w.kernel && params.kw_stride == 1 &&
                         params.kh_stride == problem.w.kernel &&
                         program.total_taps == problem.h.kernel * problem.w.kernel && is_aligned(w, 16) &&
                         params.group_stride % vector == 0;
   params.whole_taps = together && problem.h.kernel == 4 && (params.k_stride | params.n_stride) % vector == 0;
-  // Where result channels are neighbours in memory, a whole stage of one tap is read as fast as taps one by one, if it
-  // has several steps.
+  // In the forward pass result channels have the smaller stride. Packing one tap of a whole stage is then as fast as
+  // packing several taps, if a stage has several steps.
   const bool by_vectors = params.k_vectors || params.n_vectors;
   params.by_blocks = params.whole_taps || (!by_vectors && program.total_taps > 4 && (!forward || k_steps == 1));
-  // Channels of a 3 x 3 kernel begin anywhere, runs of them on vectors.
+  // In a 3 x 3 kernel single channels are unaligned, but runs of channels are aligned.
   const bool columns_first = params.n_stride < params.k_stride;
   const int64_t run = columns_first ? params.n_channels : params.k_channels;
   params.whole_runs = params.by_blocks && together && problem.h.kernel == 3 &&
@@ -140,7 +140,7 @@ int32_t storable_neighbours(const ConvTProblem& problem, const void* result) {
   if (!channels_last && stride[3] != 1) return 1;
   const int64_t group = problem.groups == 1 ? 0 : make_gemm_shape(problem).n_channels;
   const int64_t channels = problem.direction == Direction::kForward ? problem.c_out : problem.c_in;
-  const int64_t channel_stride = channels > 1 ? stride[1] : 0;  // one channel's means nothing
+  const int64_t channel_stride = channels > 1 ? stride[1] : 0;  // a single channel's stride is irrelevant
   const int64_t others = stride[0] | stride[2] | (channels_last ? stride[3] | group : channel_stride);
   int32_t unit = 8;
   while (unit > 1 && (others % unit != 0 || !is_aligned(result, std::min<int64_t>(unit * bytes, 16)))) {
@@ -164,7 +164,7 @@ using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*
                             const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// From the driver that the runtime has loaded, so that nothing links against it.
+// Queried from the loaded driver, so that nothing links against libcuda.
 Encode find_encode() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
@@ -175,7 +175,7 @@ Encode find_encode() {
   const cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
 #endif
   if (status != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-    cudaGetLastError();  // the error is reported here
+    cudaGetLastError();  // already reported here
     throw std::runtime_error("convt_ext: the driver has no cuTensorMapEncodeTiled");
   }
   return reinterpret_cast<Encode>(function);
@@ -218,7 +218,7 @@ CUtensorMap make_tensor_map(DataType dtype, const TensorBox& tensor) {
     sizes[i] = tensor.sizes[i];
     steps[i] = tensor.step[i];
     box[i] = (tensor.box[i] - 1) * tensor.step[i] + 1;
-    // The stride of a single element says nothing, and may be anything that a map allows.
+    // The stride of a single element is irrelevant and may be any legal value.
     if (i > 0) strides[i - 1] = tensor.sizes[i] > 1 ? tensor.strides[i - 1] * element_bytes(dtype) : 16;
   }
   CUtensorMap map;

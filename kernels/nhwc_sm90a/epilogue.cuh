@@ -1,7 +1,6 @@
-// Accumulators -> bias -> result. The weights' channels are in such an order that a thread has 16 bytes of neighbours,
-// and four threads whole sectors of channels_last: results go to memory from registers or, so that the next tile's
-// products need not wait for it, by way of shared memory in boxes of all positions. In NCHW eight threads have eight
-// positions of a channel.
+// Accumulators -> bias -> result. The weights' channels are permuted so that a thread holds 16 contiguous bytes, and
+// four threads whole sectors of channels_last. Results are stored from registers, or through shared memory by TMA, so
+// that the next tile's products need not wait. In NCHW eight threads hold eight positions of a channel.
 #pragma once
 
 #include "epilogue/finish.cuh"
@@ -17,7 +16,7 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where the results of a tile's group begin at a row and column, in elements; -1 outside.
+// Element offset of the results of a tile's group at a row and column; -1 outside the result.
 __device__ __forceinline__ int64_t result_at(const Params& params, const Tile& tile, int32_t image, int32_t row,
                                              int32_t column) {
   if (column >= params.result_w || row >= params.result_h || image >= params.batch) return -1;
@@ -25,7 +24,7 @@ __device__ __forceinline__ int64_t result_at(const Params& params, const Tile& t
          row * params.result_stride[2] + column * params.result_stride[3];
 }
 
-// Where the results of a tile's position begin; -1 outside.
+// Element offset of the results of a tile's position; -1 outside the result.
 __device__ __forceinline__ int64_t result_of_position(const Params& params, const Tile& tile, int32_t number) {
   Position position;
   const bool exists = position_of_tile(params, number, &position);
@@ -34,7 +33,7 @@ __device__ __forceinline__ int64_t result_of_position(const Params& params, cons
   return exists ? result_at(params, tile, tile.image + position.image, row, column) : -1;
 }
 
-// Where the results of a thread's positions begin.
+// Offsets of the results of a thread's positions.
 template <typename Shape>
 struct Offsets {
   int64_t of[Shape::kBlocks][2];
@@ -51,7 +50,7 @@ struct Offsets {
   }
 };
 
-// The results of both positions of a block, neighbouring channels from `channel` on, of accumulators from `first` on.
+// Results of both positions of a block: kCount contiguous channels from `channel` on, from accumulators `first` on.
 template <typename Shape, bool kSteps, int kCount>
 __device__ __forceinline__ void finish_block(const Accumulators<Shape>& acc, const Params& params, int block, int first,
                                              int32_t group, int32_t channel, const float (&bias)[kCount],
@@ -81,7 +80,7 @@ __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const
                                            const ClusterSlice& share, int32_t warp) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
-  constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
+  constexpr int kCount = 2 * kInterleaved;  // contiguous channels per thread
   const int32_t first = tile.channel_tile * Shape::kN + static_cast<int32_t>(threadIdx.x % 4) * kCount;
   const Offsets<Shape> offsets(params, tile, warp);
 #pragma unroll
@@ -111,7 +110,7 @@ __device__ __forceinline__ void store_tile(const Accumulators<Shape>& acc, const
   }
 }
 
-// The bias of this thread's number among the tile's channels.
+// The bias of tile channel threadIdx.x.
 template <typename Shape>
 __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile& tile) {
   const auto number = static_cast<int32_t>(threadIdx.x);
@@ -120,12 +119,12 @@ __device__ __forceinline__ float bias_of_thread(const Params& params, const Tile
   return epilogue::bias_of<typename Shape::Element>(params, tile.group, params.n_channels, channel);
 }
 
-// That bias for the other threads, who may read it behind their next barrier.
+// Writes the bias to shared memory. Other threads may read it after their next barrier.
 template <typename Shape>
 __device__ __forceinline__ void stage_bias(float bias, uint32_t s_bias) {
   if (threadIdx.x < Shape::kN) ptx::store_shared(s_bias + 4 * threadIdx.x, __float_as_uint(bias));
 }
-// That of neighbouring channels, counted from the tile's first.
+// Loads the bias of contiguous channels, counted from the tile's first.
 template <int kCount>
 __device__ __forceinline__ void load_bias(float (&bias)[kCount], uint32_t s_bias, int32_t channel) {
 #pragma unroll
@@ -137,25 +136,25 @@ __device__ __forceinline__ void load_bias(float (&bias)[kCount], uint32_t s_bias
   }
 }
 
-// By all threads that multiply. `bias` is bias_of_thread(); `buffer` is the next one, from tile to tile.
+// Called by all consumer threads. `bias` is bias_of_thread(). `buffer` is the next buffer, carried from tile to tile.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            int32_t warp, float bias, uint32_t s_staged, uint32_t s_bias,
                                            uint32_t* buffer) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
-  constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
-  constexpr int kOfRow = Shape::kStagedRowBytes / 64;  // runs of 64 bytes, of four threads
+  constexpr int kCount = 2 * kInterleaved;  // contiguous channels per thread
+  constexpr int kOfRow = Shape::kStagedRowBytes / 64;  // 64-byte runs per row, four threads each
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
   const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * kCount;
-  const Offsets<Shape> offsets(params, tile, warp);  // of no use without steps, and then not computed
+  const Offsets<Shape> offsets(params, tile, warp);  // unused without steps, and then not computed
   stage_bias<Shape>(bias, s_bias);
 #pragma unroll
   for (int box = 0; box < Shape::kN * Shape::kElement / Shape::kStagedRowBytes; ++box) {
     const uint32_t s_buffer = s_staged + *buffer * Shape::kStagedBytes;
     *buffer ^= 1;
     if (threadIdx.x == 0) ptx::bulk_wait_read<kNhwcStagedBuffers - 1>();
-    ptx::named_barrier(1, kConsumerThreads);  // what was in the buffer has left it
+    ptx::named_barrier(1, kConsumerThreads);  // the buffer's previous store has read it
 #pragma unroll
     for (int run = 0; run < kOfRow; ++run) {
       const int m = box * kOfRow + run;
@@ -180,7 +179,7 @@ __device__ __forceinline__ void stage_tile(const Accumulators<Shape>& acc, const
       }
     }
     ptx::fence_proxy_async();
-    ptx::named_barrier(1, kConsumerThreads);  // all of it is there
+    ptx::named_barrier(1, kConsumerThreads);  // the whole box is written
     if (threadIdx.x == 0) {
       const int32_t channel = tile.channel_tile * Shape::kN + box * (Shape::kStagedRowBytes / Shape::kElement);
       const int32_t at[4] = {channel, tile.column, tile.row, tile.image};

@@ -11,12 +11,11 @@ namespace {
 
 constexpr double kLongerHalf = 1.09;
 constexpr double kShortRows = 0.92;
-constexpr int32_t kMostRowScale = 64;  // columns of a row from one position to the next
+constexpr int32_t kMostRowScale = 64;  // result columns per position
 
-// Cycles in which a CTA's warps gather the source of a stage: of each row of 32 elements that they ask for, and of each
-// stage. Rows of NCHW take longer where places lie apart, by a gradient's stride or in several rows of the image. This
-// and gathered plans' other constants are from a fit to 5,900 measured plans of 106 layers on an H100: they err by 17
-// to 18 %.
+// Cycles in which a CTA's warps gather the source of a stage: a cost per row of 32 elements, and a cost per stage. NCHW
+// rows take longer if their elements are strided (gradients) or span several image rows. These and the other constants
+// of gathered plans are fitted to 5,900 measured plans of 106 layers on an H100, with an error of 17 to 18 %.
 double gather_cycles(const ConvTProblem& problem, const NhwcInstance& instance, const NhwcWork& work,
                      const NhwcTile& plan) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -30,15 +29,15 @@ double gather_cycles(const ConvTProblem& problem, const NhwcInstance& instance, 
   return rows * row + 530;
 }
 
-// More cycles of a tile whose results leave by rows, or in NCHW eight by eight, than of one of channels_last.
+// Additional cycles of tiles that are stored by rows, or in NCHW eight results at a time, compared with channels_last.
 double store_cycles(const ConvTProblem& problem, const NhwcTile& plan, double results, int32_t scale_w) {
   if (plan.rows) return 0.2 * results + 480;
   if (is_channels_last(result_stride(problem))) return nhwc_has_rows(problem) ? 1.8 * results : 0;
   return (0.32 + 0.25 * (scale_w - 1) + 0.43 * (8.0 / std::min(8, plan.tile_w) - 1)) * results;
 }
 
-// How much longer results take to memory that leave by rows of NCHW: sectors of 32 bytes that a tile fills in part, at
-// the ends of its runs of columns, take as long as kPartialSector whole ones.
+// Slowdown of the stores of NCHW rows. Sectors of 32 bytes that a tile fills partially, at the ends of its runs of
+// columns, take as long as kPartialSector whole ones.
 double longer_by_partial_sectors(const ConvTProblem& problem, const NhwcTile& plan) {
   constexpr double kPartialSector = 2.7, kSector = 32;
   if (!plan.rows || is_channels_last(result_stride(problem))) return 1;
@@ -52,37 +51,36 @@ double longer_by_partial_sectors(const ConvTProblem& problem, const NhwcTile& pl
   return (std::max(0.0, run / kSector - 1) + kPartialSector * partial) * kSector / run;
 }
 
-// Cycles in which a CTA writes its part's sums, and then the last one of a tile reads them all.
+// Cycles in which each CTA writes its partial sums, and the last CTA of a tile reads them all.
 double add_parts_cycles(const NhwcInstance& instance, const NhwcTile& plan) {
   constexpr double kBytesOfCycle = 40, kWaits = 3000;
   if (plan.k_splits == 1) return 0;
   return (1 + plan.k_splits) * nhwc_sum_bytes(instance.blocks, plan.block_n) / kBytesOfCycle + kWaits;
 }
 
-// Cycles of an SM for rows of so few bytes that a sector of channels_last has the channels of several groups: of boxes
-// that the copy engine reads, and of positions' results that threads store. What else is estimated includes 8 % of
-// them.
+// Cycles per SM for rows so short that one sector of channels_last contains channels of several groups: TMA boxes, and
+// results that threads store. The other estimates already include 8 % of this cost.
 double short_rows_cycles(const ConvTProblem& problem, const DeviceInfo& device, const NhwcWork& work,
                          const NhwcTile& plan) {
   if (problem.groups == 1 || plan.gathers || plan.packs_source || plan.staged || plan.rows) return 0;
   if (!is_channels_last(source_stride(problem)) || !is_channels_last(result_stride(problem))) return 0;
   constexpr double kBoxRow = 2, kResultRow = 3.4;
-  const int64_t most = 32 / element_bytes(problem.dtype);  // channels of a sector
+  const int64_t most = 32 / element_bytes(problem.dtype);  // channels per sector
   const double positions = static_cast<double>(plan.num_tiles) * plan.tile_w * plan.tile_h * plan.tile_n;
   return positions / device.num_sms *
          ((work.k_channels <= most ? kBoxRow * plan.num_chunks * plan.num_windows : 0) +
           (work.n_channels <= most ? kResultRow : 0));
 }
 
-// Of the kernel that packs the source.
+// Time of the kernel that packs the source.
 double pack_source_us(const ConvTProblem& problem, const DeviceInfo& device, double bytes) {
   const bool half = element_bytes(problem.dtype) == 2;
   const double moves = !half ? 4.05 : is_channels_last(source_stride(problem)) ? 8.3 : 4.7;
   return 5.8 + moves * bytes / (device.copy_gb_per_s * 1e3);
 }
 
-// Bytes of the source that a kernel reads and of the result. Of grad_output what no tap reads stays where it is, but
-// short runs take as long as 192 bytes.
+// Bytes of the source that a kernel reads, and of the result. Elements of grad_output that no tap reads are not loaded,
+// but a short run takes as long as 192 bytes.
 struct Moved {
   double source, result;
 };
@@ -95,7 +93,7 @@ Moved moved_bytes(const ConvTProblem& problem, const NhwcWork& work) {
           input};
 }
 
-// Of what packs the weights, and the source where that is packed.
+// Time of packing the weights, and the source if it is packed.
 double pack_us(const ConvTProblem& problem, const DeviceInfo& device, const Plan& whole) {
   const NhwcTile& plan = tile_of<NhwcTile>(whole);
   const double packed = static_cast<double>(whole.packed_bytes) / 1e6;
@@ -106,7 +104,8 @@ double pack_us(const ConvTProblem& problem, const DeviceInfo& device, const Plan
          weights;
 }
 
-// Cycles of the tensor cores for all windows of a chunk. In tf32x3 the fewer channels, the more time fragments take.
+// Tensor-core cycles for all windows of a chunk. In tf32x3, fragment conversion takes relatively longer with few
+// channels.
 double product_cycles(const NhwcInstance& instance, const NhwcWork& work) {
   const double products = work.taps * instance.k_steps * instance.blocks * instance.block_n;
   return instance.precision == Precision::kTf32x3 ? 3 * products + work.taps * instance.blocks * 3000 / instance.block_n
@@ -124,11 +123,10 @@ bool nhwc_has_rows(const ConvTProblem& problem) {
   return (stride[0] | stride[2] | stride[3] | of_group) % vector != 0;
 }
 
-// Times in microseconds, in the order in which they pass. Constants from a fit to 1,300 measured plans of 14 layers in
-// both directions, TF32 and bfloat16 on an H200, to 1,300 of 16 layers with operands by descriptors, and to 460 in
-// tf32x3, and 5 % more. Taps of a box that descriptors read and two CTAs of an SM are from
-// 11,000 plans of 157 layers in channels_last. What packing and partial sectors cost is from 5,400 packed plans of 287
-// layers.
+// Times in microseconds, in execution order. Constants are fitted to 1,300 measured plans of 14 layers in both
+// directions, TF32 and bfloat16, on an H200, to 1,300 of 16 layers with operands in shared memory, and to 460 in
+// tf32x3, plus 5 %. Boxes with several taps read by descriptors, and two CTAs per SM, are fitted to 11,000 plans of 157
+// channels_last layers. The costs of packing and of partial sectors are fitted to 5,400 packed plans of 287 layers.
 void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                    const NhwcWork& work, Plan* whole) {
   const NhwcTile& plan = tile_of<NhwcTile>(*whole);
@@ -138,9 +136,8 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double row_bytes = nhwc_row_bytes(instance.k_steps);
   const double tap_bytes = nhwc_tap_bytes(instance);
 
-  // Of all windows of a chunk, cycles: tensor cores, or shared memory, which every block of positions reads the weights
-  // from.
-  // In tf32x3 the terms of the weights are read three times for two.
+  // Cycles for all windows of a chunk: tensor cores, or shared memory, because every block of positions reads the
+  // weights. In tf32x3 the two terms of the weights are read three times.
   const bool split = instance.precision == Precision::kTf32x3;
   const double reads = split ? 1.5 : 1;
   const double shared = (work.taps * (positions * row_bytes + (2 * instance.blocks * reads + 1) * tap_bytes) +
@@ -160,9 +157,8 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   const double together = plan.interleaved_phases_w;
   const double whole_tiles = static_cast<double>(plan.num_tiles - plan.split_tiles);
   const double ctas = instance.ctas;
-  const double tiles =
-      together * std::ceil(whole_tiles * plan.splits / (together * ctas * device.num_sms));  // of a CTA
-  // Results by way of shared memory leave while the next tile begins, if there is one.
+  const double tiles = together * std::ceil(whole_tiles * plan.splits / (together * ctas * device.num_sms));  // per CTA
+  // Results in shared memory are stored while the next tile begins, if there is one.
   const double per_byte = !plan.staged ? (boxes ? 0.045 : 0.059) : tiles > 1 ? 0.042 : boxes ? 0.06 : 0.07;
   const double stores = (shares_boxes ? 900
                          : boxes      ? 500
@@ -170,13 +166,13 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
                         per_byte * element * results + (plan.splits > 1 ? 0.047 * positions * instance.block_n * 4 : 0);
   const double more = store_cycles(problem, plan, results, forward ? problem.w.stride : 1);
   const double stages = static_cast<double>(plan.num_chunks) / plan.splits;
-  // Of a part, of a tile's.
+  // Stages of a part, relative to the stages of a tile.
   const int32_t all_stages = plan.num_chunks * plan.num_windows;
   const double part = plan.k_splits == 1 ? 0 : static_cast<double>(ceil_div(all_stages, plan.k_splits)) / all_stages;
   const double cycles_of_us = device.clock_ghz * 1e3;
   double all = (tiles + part) * stages * (busy + waits) + (tiles + (part > 0 ? 1 : 0)) * (stores + more);
   if (ctas > 1) {
-    // While one of two CTAs waits or stores, the other has the tensor cores, and most of what issues instructions.
+    // While one of two CTAs waits or stores, the other uses the tensor cores and most issue slots.
     constexpr double kWaiting = 0.4, kStoring = 0.6;
     const double longer = split ? 1.15 : boxes ? 1.1 : 1.3;
     all = longer * std::max(all, ctas * tiles * (stages * (busy + kWaiting * waits) + kStoring * (stores + more)));
@@ -190,7 +186,7 @@ void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const 
   constexpr double kZeroCounters = 2;
   const double before = pack_us(problem, device, *whole) + (plan.k_splits > 1 ? kZeroCounters : 0);
   if (plan.gathers) {
-    // Two CTAs of an SM bring their sources by the same path.
+    // Two CTAs per SM share the path to memory.
     const double longer = ctas > 1 ? 1.3 : 1;
     const double gather_us = longer * (tiles + part) * stages * plan.num_windows *
                              gather_cycles(problem, instance, work, plan) / cycles_of_us;

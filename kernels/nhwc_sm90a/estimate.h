@@ -1,4 +1,4 @@
-// How long plans of the NHWC engine take (estimate.cpp), and what of a problem that depends on.
+// Cost model of the nhwc family (estimate.cpp), and its inputs.
 // Called by: nhwc_sm90a/plan.cpp. Must not know: torch, CUDA.
 #pragma once
 
@@ -12,28 +12,27 @@
 
 namespace convt {
 
-// What of a tile follows from the problem alone.
+// Properties of a problem that are the same for all tiles.
 struct NhwcWork {
   TapProgram program;
-  bool box_per_tap;  // each tap has a window of its own
-  int32_t positions_h, positions_w;  // of a phase, at most
-  int32_t windows;                   // of a tile
-  int32_t extra_h, extra_w;          // of all windows
-  double taps;                       // of a tile, on average
-  int32_t most_taps;                 // of a window
+  bool box_per_tap;  // each tap has its own window
+  int32_t positions_h, positions_w;  // per phase, at most
+  int32_t windows;                   // per tile
+  int32_t extra_h, extra_w;          // over all windows
+  double taps;                       // per tile, on average
+  int32_t most_taps;                 // per window
   int64_t k_channels, n_channels;
 };
 
-// Whether results are stored by rows: those of NCHW, and of channels_last where pixels begin between multiples of 16
-// bytes, so that a thread could store its channels one by one alone.
+// Whether results are stored by rows: in NCHW, and in channels_last if pixels are not aligned to 16 bytes, because a
+// thread could then only store channels one by one.
 bool nhwc_has_rows(const ConvTProblem& problem);
 
-// Fills compute_us, memory_us and estimate_us of a plan that is laid out.
+// Sets compute_us, memory_us and estimate_us of a plan with a complete layout.
 void estimate_nhwc(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                    const NhwcWork& work, Plan* plan);
 
-// No plan of a tile has a shorter estimate, whatever its splits, parts and stores. `plan`: what is known before it is
-// laid out.
+// Lower bound of the estimates of a tile, for all splits and kinds of stores. `plan` has no layout yet.
 double nhwc_bound_us(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                      const NhwcWork& work, const Plan& plan);
 

@@ -1,5 +1,5 @@
-// The source where no tensor map describes it: in NCHW, with channels between multiples of 16 bytes, at any address.
-// Warps copy it word by word to a stage's slot, as a tensor map would have. Must not know: what becomes of a stage.
+// Gathers the source if no tensor map can describe it: NCHW, channels not aligned to 16 bytes, or any address. Warps
+// copy it word by word to a slot, in the layout of a TMA copy. Must not know: how a stage is used.
 #pragma once
 
 #include "nhwc_sm90a/tile.cuh"
@@ -13,9 +13,9 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// What one warp of kNhwcGatheringWarps does. It takes 32 places of a box at a time. Elements of float32 go to their
-// places in the slot. Halves are no words: each comes in the word that has it to the thread's own words, so many of
-// them a batch, and while the next batch comes the one before is written to its slot, by the thread that copied it.
+// One warp of kNhwcGatheringWarps. It copies 32 places of a box at a time. float32 elements are copied directly to the
+// slot. cp.async cannot copy 2 bytes, so each half is copied within its aligned word to a private buffer. While the
+// next batch is in flight, the same thread writes the previous batch to the slot.
 template <typename Shape>
 class Gatherer {
  public:
@@ -28,11 +28,11 @@ class Gatherer {
         first_place_(32 * warp),
         places_of_all_((params.num_places + kThreads - 1) / kThreads * kThreads) {}
 
-  // Chunk number `chunk` of the channels of the box that a window has of a tile.
+  // Gathers channel chunk `chunk` of a window's box of a tile.
   __device__ __forceinline__ void gather(const Tile& tile, const Window& window, int32_t chunk) {
     const Box box{tile.column * params_.step_w + window.column, tile.row * params_.step_h + window.row, tile.image,
                   tile.group, chunk * Shape::kStageChannels};
-    if constexpr (kWords) sources_.wait_empty();  // the consumers have read what was here
+    if constexpr (kWords) sources_.wait_empty();  // the consumers have released the slot
 #pragma unroll 1
     for (int32_t place = first_place_; place < places_of_all_; place += kThreads) {
 #pragma unroll 1
@@ -57,7 +57,7 @@ class Gatherer {
     }
   }
 
-  // Behind the last one.
+  // Call after the last stage.
   __device__ __forceinline__ void finish() {
     ptx::cp_async_wait<0>();
     if constexpr (!kWords) {
@@ -69,25 +69,25 @@ class Gatherer {
   using Element = typename Shape::Element;
   static constexpr bool kWords = sizeof(Element) == 4;  // elements are words
   static constexpr int kVector = 16 / Shape::kElement;  // elements
-  static constexpr int kVectors = Shape::kRowBytes / 16;  // of a place
-  static constexpr int kItems = kNhwcGatheredWords / kVector;  // vectors of a thread's batch
+  static constexpr int kVectors = Shape::kRowBytes / 16;  // per place
+  static constexpr int kItems = kNhwcGatheredWords / kVector;  // 16-byte vectors per batch and thread
   static constexpr int kThreads = kNhwcGatheringThreads;
   static_assert(kVectors % kItems == 0 && 32 % kItems == 0 && kNhwcGatheredWords <= 32);
 
   struct Box {
-    int32_t column, row, image;  // of the source, of the first place
-    int32_t group, channel;      // the first, of the group
+    int32_t column, row, image;  // source coordinates of the first place
+    int32_t group, channel;      // first channel, within the group
   };
   struct Batch {
-    int32_t place, vector;  // the first
-    uint32_t halves;        // bit j: the first element of item j is the upper half of its word
-    uint32_t lasts;         // bit i: word i is the tensor's last element, which no copy may bring
+    int32_t place, vector;  // first place and vector
+    uint32_t halves;        // bit j: the first element of item j is in the upper half of its word
+    uint32_t lasts;         // bit i: word i contains the tensor's last element and must not be copied
     bool ends_stage;
   };
 
   __device__ __forceinline__ static int32_t lane() { return static_cast<int32_t>(threadIdx.x % 32); }
 
-  // Which place and vector of a batch is a thread's item j.
+  // Place and vector of a thread's item j of a batch.
   __device__ __forceinline__ int32_t place_of(int32_t first, int j) const {
     return first + (params_.channels_inner ? j * (32 / kItems) + lane() / kItems : lane());
   }
@@ -102,7 +102,7 @@ class Gatherer {
            ptx::tensor_swizzle(Shape::kRowBytes, place, vector) * 16;
   }
 
-  // Where a place's first channel begins, and how many channels of the chunk it has: none where it is outside.
+  // Address of a place's first channel, and its channels in the chunk: none if the place is outside the source.
   struct Place {
     uintptr_t begin;
     int32_t channels;
@@ -122,8 +122,8 @@ class Gatherer {
             exists ? params_.k_channels - box.channel : 0};
   }
 
-  // Asks for a batch; which of its items begin in upper halves. The fewer instructions a word takes, the faster the
-  // source comes: few warps gather it, and each instruction waits for the one before.
+  // Issues the copies of a batch. Returns which items begin in upper halves. The instructions per word determine the
+  // throughput: few warps gather, and each instruction waits for the previous one.
   __device__ __forceinline__ uint32_t copy(const Box& box, int32_t first_place, int32_t first_vector) {
     uint32_t halves = 0;
     if (params_.channels_inner) {
@@ -162,8 +162,8 @@ class Gatherer {
     }
   }
 
-  // The words of four channels, `left` of which exist, to words that are kStep apart; zeros for the others. `first` is
-  // the first one's number in its batch.
+  // Copies the words of four channels, `left` of which exist, to words with stride kStep; zeros for the others. `first`
+  // is the index of the first channel in its batch.
   template <int kStep>
   __device__ __forceinline__ void copy_words(uint32_t s, uintptr_t begin, int32_t left, int first) {
     uint32_t shared[4];
@@ -176,8 +176,8 @@ class Gatherer {
       global[i] = reinterpret_cast<const void*>(kWords ? address : address & ~uintptr_t{3});
       copy[i] = i < left;
       if constexpr (!kWords) {
-        // The tensor's last element may be alone in its word, which must not be read then. Of an expanded tensor many
-        // channels and places are that element.
+        // The tensor's last element may be the lower half of a word whose upper half is outside the tensor, so this
+        // word must not be read. In an expanded tensor, many channels and places can be that element.
         if (params_.ends_in_word && copy[i] && address == params_.last_element) {
           copy[i] = false;
           lasts_ |= 1u << (first + i);
@@ -187,7 +187,7 @@ class Gatherer {
     ptx::cp_async_4_bytes_or_zero(shared, global, copy);
   }
 
-  // Writes a batch of halves that is here to its slot, which the warps that multiply have left by then.
+  // Writes a completed batch of halves to its slot, once the consumers have released it.
   __device__ __forceinline__ void write(const Batch& batch) {
     for (uint32_t lasts = batch.lasts; lasts != 0; lasts &= lasts - 1) {
       const uint32_t s = words_of(0, buffer_ ^ 1) + (__ffs(lasts) - 1) * kThreads * 4;
@@ -202,7 +202,7 @@ class Gatherer {
       uint32_t words[kVector];
 #pragma unroll
       for (int i = 0; i < kVector; ++i) words[i] = ptx::load_shared(s + i * kThreads * 4);
-      // Odd channels begin in the other half if their distance is odd.
+      // If the channel stride is odd, odd channels are in the other half of their words.
       const uint32_t first = batch.halves >> j & 1, second = first ^ odd;
       const uint32_t selector = (first != 0 ? 0x32u : 0x10u) | (second != 0 ? 0x7600u : 0x5400u);
       uint32_t vector[4];
@@ -212,7 +212,7 @@ class Gatherer {
       if (place < params_.num_places) ptx::store_shared(slot_of(place, vector_of(batch.vector, j)), vector);
     }
     if (!batch.ends_stage) return;
-    ptx::fence_proxy_async();  // products may read it by descriptors
+    ptx::fence_proxy_async();  // wgmma may read the slot
     ptx::mbarrier_arrive(sources_.full());
     sources_.advance();
   }
@@ -220,14 +220,14 @@ class Gatherer {
   const Params& params_;
   pipeline::Ring sources_;
   const uint32_t s_source_, s_words_;
-  const int32_t first_place_, places_of_all_;  // the same number of batches for all warps
-  uint32_t buffer_ = 0;  // of the next batch
-  uint32_t lasts_ = 0;  // as the batch's
+  const int32_t first_place_, places_of_all_;  // rounded up, so that all warps have the same number of batches
+  uint32_t buffer_ = 0;  // buffer of the next batch
+  uint32_t lasts_ = 0;  // same meaning as Batch::lasts
   Batch waiting_{};
   bool is_waiting_ = false;
 };
 
-// By all threads of a warp.
+// Called by all threads of a warp.
 template <typename Shape>
 __device__ __forceinline__ void gather_source(const Params& params, const Stages& stages_of_tiles, uint32_t s_source,
                                               const pipeline::Ring& sources, int32_t warp) {

@@ -1,4 +1,4 @@
-// Every kernel of the NHWC engine, one row each.
+// All kernels of the nhwc family, one row each.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ struct NhwcInstance {
   const char* name;
   DataType dtype;
   Precision precision;
-  int32_t ctas;     // of an SM: one stores while the other multiplies
-  int32_t blocks;   // of 64 positions, of each warpgroup that multiplies
-  int32_t block_n;  // result channels of a tile
-  int32_t k_steps;  // of a stage
+  int32_t ctas;     // CTAs per SM: one stores while the other multiplies
+  int32_t blocks;   // blocks of 64 positions per consumer warpgroup
+  int32_t block_n;  // result channels per tile
+  int32_t k_steps;  // steps of K per stage
 };
 
 inline constexpr NhwcInstance kNhwcInstances[] = {

@@ -1,6 +1,6 @@
-// The NHWC engine: one persistent CTA an SM or two, in each two warpgroups that multiply and store, two threads that
-// load: one copies boxes of the source, the other the weights of each tap. Every result is one sum in one warpgroup's
-// accumulator, or one for each CTA of a cluster or part of a tile, in an order that does not depend on timing.
+// Kernel of the nhwc family: one or two persistent CTAs per SM. Two consumer warpgroups multiply and store. One
+// producer thread copies boxes of the source, another the weights of each tap. Each result is accumulated by one
+// warpgroup, or by one per CTA of a cluster or part of a tile, in an order that does not depend on timing.
 #pragma once
 
 #include "hopper/kernel.cuh"
@@ -29,7 +29,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Stages& 
       if (window.num_h > 0) {
         const int32_t at[5] = {walk.chunk * Shape::kStageChannels, tile.group, column + window.column, row + window.row,
                                tile.image};
-        sources.wait_empty();  // the consumers have read what was here
+        sources.wait_empty();  // the consumers have released the slot
         ptx::mbarrier_expect(sources.full(), params.box_bytes);
         ptx::tensor_copy(s_source + sources.slot() * params.stage_bytes, &params.map, at, sources.full());
         sources.advance();
@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Stages& 
   }
 }
 
-// The weights of a tap for a stage where they are not packed.
+// Copies the weights of a tap for a stage from the unpacked weight.
 template <typename Shape>
 __device__ __forceinline__ void load_direct(const Params& params, uint32_t s_tap, int32_t first_channel, int32_t column,
                                             int32_t tap, uint32_t barrier) {
@@ -58,8 +58,7 @@ __device__ __forceinline__ void load_direct(const Params& params, uint32_t s_tap
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, const Stages& stages_of_tiles, uint32_t s_weights,
                                              Ring weights) {
-  ptx::wait_for_previous_kernel();  // which packs, and began when all before it had ended: the other roles need not
-                                    // wait
+  ptx::wait_for_previous_kernel();  // only this role waits for the packing kernel, which starts after all others
   for (UnitWalk units(params); units.exists(); units.advance()) {
     const auto [number, stages] = unit_of(params, stages_of_tiles, units.number());
     const Tile tile = tile_of(params, number);
@@ -72,7 +71,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
       for (int32_t taps = window.num_h * window.num_w; taps > 0; taps -= params.slot_taps) {
         const int32_t count = min(taps, params.slot_taps);
         uint32_t s_tap = s_weights + weights.slot() * params.slot_taps * Shape::kTapBytes;
-        weights.wait_empty();  // the consumers have multiplied what was here
+        weights.wait_empty();  // the consumers have released the slot
         ptx::mbarrier_expect(weights.full(), count * Shape::kTapBytes);
         if (params.packed != nullptr) {
           ptx::bulk_copy(s_tap, g, count * Shape::kTapBytes, weights.full());
@@ -99,10 +98,10 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
 template <typename Shape>
 struct Convolution : hopper::Slots<Params> {
   using Params = nhwc_sm90a::Params;
-  // Registers: 2 * 232 + 40 = 3 * 168, or 2 * 96 + 40 of the 3 * 80 that each of two CTAs has.
+  // Registers: 2 * 232 + 40 = 3 * 168. With two CTAs per SM: 2 * 96 + 40 <= 3 * 80.
   static constexpr hopper::Roles kRoles{kNhwcThreads, Shape::kCtas, kNhwcConsumers, Shape::kCtas == 1 ? 232 : 96, 40};
 
-  // Whether a tile's number is worked out again behind its products, from which its places would take registers.
+  // Whether the tile's coordinates are recomputed after its products, so that they do not occupy registers meanwhile.
   static constexpr bool kMakesOpaque = Shape::kBlocks * Shape::kN > 64;
 
 #ifdef CONVT_HAS_WGMMA
@@ -142,7 +141,7 @@ struct Convolution : hopper::Slots<Params> {
       if constexpr (Shape::Traits::kSplit) {
         multiply_split_tile<Shape>(acc, params, window, stages, places, s_source, s_weights, &sources, &weights);
       } else if (nhwc_reads_boxes_alone(Shape::kSteps) || params.group_bytes > 0) {
-        // A pair's waits are hidden by its other CTA, and another loop would take its registers.
+        // With two CTAs per SM the other CTA hides waits, and the second loop would need more registers.
         if (Shape::kCtas == 1 && params.one_tap) {
           multiply_boxes<Shape>(acc, params, window, stages, warp, s_source, s_weights, &sources, &weights);
         } else {
@@ -165,7 +164,7 @@ struct Convolution : hopper::Slots<Params> {
         put<true>(acc, tile, warp, bias, &buffer);
       }
     }
-    if (threadIdx.x == 0) ptx::bulk_wait_read();  // shared memory stays until then
+    if (threadIdx.x == 0) ptx::bulk_wait_read();  // shared memory must stay valid until the stores have read it
   }
 
   template <bool kSteps>
@@ -182,7 +181,7 @@ struct Convolution : hopper::Slots<Params> {
     }
   }
 
-  // Where the last wave has few tiles, CTAs multiply a part of one each; the last one to come stores it.
+  // In a short last wave, several CTAs multiply a part of each tile. The last CTA to arrive stores it.
   __device__ __forceinline__ bool stream_k_fixup(Accumulators<Shape>& acc, int32_t number) const {
     int32_t part;
     const int32_t divided = params.k_splits(number - params.whole_tiles, &part);
@@ -192,19 +191,19 @@ struct Convolution : hopper::Slots<Params> {
         s_shares_barrier + 8);
   }
 
-  // Where tiles are few, the CTAs of a cluster share one, which is then their only one.
+  // If tiles are few, the CTAs of a cluster share one tile, which is their only tile.
   __device__ __forceinline__ void add_splits(Accumulators<Shape>& acc) const {
     if (threadIdx.x == 0) {
       const uint32_t bytes = reduce::bytes_of_slice<kConsumerThreads, Shape::kBlocks>(share);
       ptx::mbarrier_expect(s_shares_barrier, (params.splits - 1) * bytes);
     }
-    ptx::cluster_barrier();  // nobody multiplies any more
+    ptx::cluster_barrier();  // all CTAs have finished their products
     reduce::reduce_scatter_dsmem_async<kConsumerThreads, Shape::kBlocks, Shape::kN / 8>(
         [&](int block) { return acc.r[block]; }, params.splits, share, s_source, s_shares_barrier);
   }
 
-  // Each thread that copies boxes is elected, so that the compiler knows all its values to be the same for its warp: a
-  // copy's addresses otherwise cost more than a stage's products.
+  // elect.sync tells the compiler that all values of a copying thread are warp-uniform. Otherwise the addresses of a
+  // copy cost more than a stage's products.
   __device__ __forceinline__ void run_producer(int32_t warp) const {
     if (warp == 1) {
       if (ptx::elect_one()) load_weights<Shape>(params, stages_of_tiles, s_weights, weights());

@@ -35,10 +35,10 @@ void set_windows(const TapProgram& program, const pack::Params& weights, int32_t
   }
 }
 
-// The stages of each of `count` shares of a tile, as many taps each as near as that can be.
+// Splits a tile's stages into `count` shares with about equal numbers of taps.
 void set_shares(const TapProgram& program, bool forward, int32_t count, nhwc_sm90a::Params* params) {
   const auto taps_of = [&](int32_t stage) {
-    if (forward) return 1;  // of one window each
+    if (forward) return 1;  // each stage has one window
     const TapRun& taps = program.runs[stage / params->num_chunks];
     return taps.num_h * taps.num_w;
   };
@@ -56,7 +56,8 @@ void set_shares(const TapProgram& program, bool forward, int32_t count, nhwc_sm9
   for (; share <= count; ++share) params->share_begin[share] = stages;
 }
 
-// The weight as it is. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j + i.
+// Tensor map of the unpacked weight. Column 8 * j + 2 * q + i of a block of 8 * b columns is channel 2 * b * q + 2 * j
+// + i.
 void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const pack::Params& weights, const void* w,
                         int32_t channels, nhwc_sm90a::Params* params) {
   const int32_t b = nhwc_interleaved(static_cast<int32_t>(element_bytes(problem.dtype)));
@@ -71,7 +72,7 @@ void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const
            {channels, 2, 4, b, plan.block_n / (8 * b)},
            5};
   } else {
-    // The pairs of all blocks are one dimension.
+    // The pairs of all blocks form one dimension.
     box = {w,
            {weights.k_channels, 2, 4, weights.n_channels / 2 - 3 * b, taps},
            {n_stride, quad, pair, nhwc_tap_stride(problem)},
@@ -83,7 +84,7 @@ void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const
   params->weights = make_tensor_map(problem.dtype, box);
 }
 
-// The source, which lies as `pixels` says, as a tensor map or, where none describes it, as threads read it.
+// The source with the layout of `pixels`: as a tensor map, or as parameters for gathering threads.
 void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program, const Pixels& pixels,
                 const void* source, nhwc_sm90a::Params* params) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
@@ -116,7 +117,7 @@ void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProg
   box.step[2] = program.source_step_w;
   box.step[3] = program.source_step_h;
   box.swizzle_bytes = row_bytes;
-  // Where no tap reads some columns, L2 fetches no more than the pixels between them.
+  // If no tap reads some columns, L2 promotion is limited to the size of a pixel.
   const int64_t pixel_bytes = problem.groups * pixels.group_stride * element;
   if (program.sub_w < program.source_step_w && pixel_bytes < 256) box.fetched_bytes = pixel_bytes < 128 ? 64 : 128;
   box.rounded = params->group_bytes > 0 && problem.dtype == DataType::kFloat32;
@@ -194,7 +195,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   return params;
 }
 
-// Each phase of the result as a tensor of its own, boxes of which are tiles.
+// One tensor map per phase of the result. Its boxes are tiles.
 void set_results(const ConvTProblem& problem, const NhwcTile& plan, nhwc_sm90a::Params* params) {
   params->staged = plan.staged && is_aligned(params->result, 16);
   if (!params->staged) return;

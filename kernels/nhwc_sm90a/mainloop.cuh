@@ -1,6 +1,5 @@
-// The NHWC engine's products: positions are the rows, in registers, result channels the columns. Fragments come from
-// the source as it lies in memory: 16 bytes of channels of a position are a row of ldmatrix, in float32 as in half
-// precision.
+// Main loops of the nhwc family. GEMM rows are positions, columns are result channels. Operand A in registers comes
+// from ldmatrix without rearrangement: 16 bytes of a position's channels are a row, for float32 as for half precision.
 #pragma once
 
 #include "element/registers.cuh"
@@ -16,25 +15,25 @@ namespace convt::nhwc_sm90a {
 using pipeline::release;
 using pipeline::Ring;
 
-// Of a group of products: [step of K][block].
+// Fragments of a group of products: [step of K][block].
 template <typename Shape>
 using Fragments = uint32_t[Shape::kGroupSteps][Shape::kBlocks][4];
 
-// The box's place of a position of the tile, for tap (0, 0); 0 where there is no such position.
+// Place in the box that tap (0, 0) reads for a position of the tile; 0 if the position does not exist.
 __device__ __forceinline__ int32_t place_of(const Params& params, int32_t number) {
   Position position;
   if (!position_of_tile(params, number, &position)) return 0;
   return (position.image * params.box_h + position.row) * params.box_w + position.column;
 }
 
-// That of the position whose row of a matrix this lane gives to ldmatrix: lanes 0 to 15 the first 16 bytes of a step of
-// K, the others the second.
+// Place of the position whose row this lane passes to ldmatrix. Lanes 0 to 15 pass the first 16 bytes of a step of K,
+// the others the second.
 template <typename Shape>
 __device__ __forceinline__ int32_t place_of_lane(const Params& params, int32_t warp, int block) {
   return place_of(params, positions_before<Shape>(warp, block) + static_cast<int32_t>(threadIdx.x % 16));
 }
 
-// All products of a tile, added in the order of windows, chunks of channels, taps, steps of K.
+// All products of a tile, accumulated in the order of windows, chunks of channels, taps, steps of K.
 template <typename Shape>
 __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Params& params, int32_t first_window,
                                               const Stages& stages, const int32_t (&places)[Shape::kBlocks],
@@ -42,7 +41,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
   const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
   const uint32_t half = threadIdx.x % 32 / 16;
   Fragments<Shape> fragments[2];
-  uint32_t used = 0;  // the barrier of the weights whose products may be in flight
+  uint32_t used = 0;  // empty barrier of the weights that products in flight may read
   element::clear(acc.r);
   StageWalk walk = stages.walk(first_window);
 #pragma unroll 1
@@ -69,7 +68,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
       const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
 #pragma unroll
       for (int group = 0; group < 2; ++group) {
-        ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
+        ptx::wgmma_wait<1>();  // the previous products that read these registers are complete
         element::fence_registers(fragments[group]);
 #pragma unroll
         for (int step = 0; step < Shape::kGroupSteps; ++step) {
@@ -106,15 +105,14 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
   if (used != 0) release(used);
 }
 
-// Where a block of a warpgroup's positions begins in a box, in bytes, for tap (0, 0).
+// Byte offset in a box of a warpgroup's block of positions, for tap (0, 0).
 template <typename Shape>
 __device__ __forceinline__ uint32_t block_in_box(const Params& params, int32_t warp, int block) {
   return place_of(params, positions_before<Shape>(warp / 4 * 4, block)) * Shape::kRowBytes;
 }
 
-// All products of a tile that matrix descriptors can say: its positions are groups of eight neighbours in the box, as
-// far apart as another. Both operands lie in shared memory as products read them. The order is that of multiply_tile().
-// Each window has one tap here, or none.
+// All products of a tile with both operands in shared memory: its positions are groups of eight contiguous places with
+// a constant distance between groups. The order is that of multiply_tile(). Each window has at most one tap.
 template <typename Shape>
 __device__ __forceinline__ void multiply_boxes(Accumulators<Shape>& acc, const Params& params, int32_t first_window,
                                                const Stages& stages, int32_t warp, uint32_t s_source,
@@ -125,7 +123,7 @@ __device__ __forceinline__ void multiply_boxes(Accumulators<Shape>& acc, const P
   for (int block = 0; block < Shape::kBlocks; ++block) {
     s_blocks[block] = s_source + block_in_box<Shape>(params, warp, block);
   }
-  uint32_t used_source = 0, used_weights = 0;  // the barriers of the stage whose products may be in flight
+  uint32_t used_source = 0, used_weights = 0;  // empty barriers of the stage that products in flight may read
   StageWalk walk = stages.walk(first_window);
 #pragma unroll 1
   for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
@@ -146,7 +144,7 @@ __device__ __forceinline__ void multiply_boxes(Accumulators<Shape>& acc, const P
       }
     }
     ptx::wgmma_commit();
-    ptx::wgmma_wait<1>();  // the stage before this one has been multiplied
+    ptx::wgmma_wait<1>();  // the previous stage's products are complete
     if (used_source != 0) {
       release(used_source);
       release(used_weights);
@@ -163,7 +161,7 @@ __device__ __forceinline__ void multiply_boxes(Accumulators<Shape>& acc, const P
   }
 }
 
-// The same products where windows have any number of taps, of which a slot of weights has several.
+// Like multiply_boxes(), for windows with any number of taps. A weight slot holds several taps.
 template <typename Shape>
 __device__ __forceinline__ void multiply_taps_of_boxes(Accumulators<Shape>& acc, const Params& params,
                                                        int32_t first_window, const Stages& stages, int32_t warp,
@@ -175,7 +173,7 @@ __device__ __forceinline__ void multiply_taps_of_boxes(Accumulators<Shape>& acc,
   for (int block = 0; block < Shape::kBlocks; ++block) {
     s_blocks[block] = s_source + block_in_box<Shape>(params, warp, block);
   }
-  uint32_t used_source = 0, used_weights = 0;  // the barriers of slots whose products may be in flight
+  uint32_t used_source = 0, used_weights = 0;  // empty barriers of slots that products in flight may read
   StageWalk walk = stages.walk(first_window);
 #pragma unroll 1
   for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
@@ -209,7 +207,7 @@ __device__ __forceinline__ void multiply_taps_of_boxes(Accumulators<Shape>& acc,
         s_tap += Shape::kTapBytes;
       } while (++tap < end);
       ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();  // the products before these are done
+      ptx::wgmma_wait<1>();  // the previous products are complete
       if (used_weights != 0) release(used_weights);
       if (used_source != 0) release(used_source);
       used_source = 0;

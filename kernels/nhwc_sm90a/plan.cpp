@@ -14,18 +14,18 @@ namespace {
 constexpr int32_t kMostSourceSlots = 8;
 constexpr int32_t kMostWeightSlots = 12;
 constexpr int32_t kMostOfBox = 256;   // elements along a dimension of a tensor map's box
-constexpr int32_t kMostBoxStep = 8;   // elements from one to the next
-constexpr int32_t kMostStep = 1024;   // of a source that threads gather
-constexpr int32_t kStageAlignment = 1024;  // what swizzled rows begin on
-constexpr int32_t kSlotBytes = 8192;       // of taps' weights that one barrier is for, where a tap's are fewer
-// Of an instance, the best ones: of a source with a tensor map, of one that has a map but for its address, and of one
-// that has none, gathered or packed. Beside them stands the best one that divides its last wave.
+constexpr int32_t kMostBoxStep = 8;   // element stride of a tensor map's box
+constexpr int32_t kMostStep = 1024;   // source step that gathering threads support
+constexpr int32_t kStageAlignment = 1024;  // alignment of swizzled rows
+constexpr int32_t kSlotBytes = 8192;       // target size of a weight slot, which holds several small taps
+// Number of best plans per instance: for a source with a tensor map, for one whose map only needs an aligned address,
+// and for one without a map, gathered or packed. The best plan that splits its last wave is added.
 constexpr size_t kTiles = 3, kTilesOfAddress = 1, kTilesWithoutMap = 2;
-constexpr double kMostPacked = 1 << 30;  // bytes of a source
+constexpr double kMostPacked = 1 << 30;  // bytes of a packed source
 
-constexpr int64_t kLimit = int64_t{1} << 30;  // of what kernels count in 32 bits
+constexpr int64_t kLimit = int64_t{1} << 30;  // limit of 32-bit counts in kernels
 
-// Whether a tensor map can describe the source: channels are neighbours, pixels and groups begin on 16 bytes.
+// Whether a tensor map can describe the source: contiguous channels, pixels and groups aligned to 16 bytes.
 bool source_has_map(const ConvTProblem& problem) {
   const Pixels pixels = source_pixels(problem);
   const int64_t element = element_bytes(problem.dtype);
@@ -35,7 +35,7 @@ bool source_has_map(const ConvTProblem& problem) {
          has_map_stride(pixels.columns, pixels.column_stride, element);
 }
 
-// Bytes of the source once it is packed.
+// Bytes of the packed source.
 double packed_source_bytes(const ConvTProblem& problem) {
   const Pixels pixels = source_pixels(problem);
   return static_cast<double>(packed_pixel(problem, pixels)) * pixels.rows * pixels.columns *
@@ -47,7 +47,7 @@ bool result_has_maps(const ConvTProblem& problem) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t* stride = result_stride(problem);
   const int64_t element = element_bytes(problem.dtype);
-  // Where a phase has more than one position, 64 bits hold the distance.
+  // If a phase has more than one position, 64 bits hold the distance.
   const auto has_axis = [&](const Axis& axis, int64_t step) {
     const int32_t positions = forward ? num_positions(axis, 0) : axis.in;
     const bool phases_begin = !forward || num_phases(axis) == 1 || step * element % 16 == 0;
@@ -57,7 +57,7 @@ bool result_has_maps(const ConvTProblem& problem) {
          has_axis(problem.w, stride[3]);
 }
 
-// Everything that follows from the instance, the tile and the number of splits, or false where it does not fit.
+// Completes the plan from its instance, tile and number of splits. Returns false if it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const NhwcWork& work,
              Plan* whole) {
   NhwcTile& plan = tile_of<NhwcTile>(*whole);
@@ -75,7 +75,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int64_t channels = nhwc_row_bytes(instance.k_steps) / element_bytes(problem.dtype);
   plan.num_chunks = static_cast<int32_t>(ceil_div(work.k_channels, channels));
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  // Clusters lie within groups of SMs that are no multiple of 4 SMs.
+  // Clusters are placed within groups of SMs whose size is not a multiple of 4.
   const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (plan.splits > 1 && (!nhwc_shares_tiles(instance.ctas) || plan.num_tiles * plan.splits > clustered ||
                           plan.num_chunks * plan.num_windows < 2 * plan.splits ||
@@ -90,7 +90,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
     plan.slot_taps = std::max(1, std::min(work.most_taps, kSlotBytes / tap_bytes));
   }
   const int32_t slot_bytes = plan.slot_taps * tap_bytes;
-  // Of the widest tiles, results from registers take less time than slots are worth.
+  // For the widest tiles, stores from registers cost less than the pipeline slots that shared-memory stores would take.
   if (plan.staged &&
       (plan.splits > 1 || instance.block_n > 128 || problem.groups > 1 || !is_channels_last(result_stride(problem)) ||
        work.program.phases_h * work.program.phases_w > kNhwcMostStagedPhases || !result_has_maps(problem))) {
@@ -114,8 +114,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
-    // As many stages as leave as many slots of weights, but 4 of these at least and no more than 6, or 4 of the widest,
-    // where taps are many. Of tf32x3's, which are read for three times as long, half as many.
+    // As many source slots as leave an adequate number of weight slots: at least 4 and at most 6, or 4 for the widest
+    // instances with many taps. tf32x3 reads weights three times as long and needs half as many.
     const int32_t enough = instance.block_n > 128 && work.taps > work.windows ? 4 : 6;
     const auto wanted = std::min(enough, std::max(4, static_cast<int32_t>(slots * work.taps / work.windows))) /
                         nhwc_terms(instance.precision);
@@ -132,7 +132,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   plan.bias_begin = plan.barriers_begin + barrier_bytes;
   whole->shared_bytes = plan.bias_begin + 4 * instance.block_n + gathered_bytes;
   if (group_places > 0) {
-    // Descriptors read whole blocks of positions, whether or not the tile and its box end before.
+    // Descriptors read whole blocks of positions, even past the end of the tile and its box.
     const int32_t most = 64 * kNhwcConsumers * instance.blocks;
     const int32_t places = (plan.tile_w % 64 == 0 ? most / plan.tile_w * plan.box_w : most / 8 * group_places) +
                            work.extra_h * plan.box_w + work.extra_w;
@@ -149,8 +149,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   return true;
 }
 
-// The plan with the tiles of its last wave divided among the SMs that would have none of them, and whether that is
-// faster. No such plan has a shorter estimate than `bound_us`.
+// Splits the tiles of the last wave among the SMs that would be idle. Returns whether that is faster. `bound_us`: lower
+// bound of such plans.
 bool divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance, const NhwcWork& work,
             const Plan& plan, double bound_us, Plan* best) {
   constexpr double kWorthIt = 0.97;
@@ -176,8 +176,8 @@ bool divide(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIns
   return best->estimate_us < kWorthIt * plan.estimate_us;
 }
 
-// The `most` best tiles of an instance, the best one first, and the best one of those that divide their last wave where
-// its estimate is below theirs. Those with longer estimates than `most_us` may be left out.
+// The `most` best tiles of an instance, the best first, then the best plan that splits its last wave, if it is faster.
+// Plans with estimates above `most_us` may be omitted.
 std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, const NhwcInstance& instance,
                         const NhwcWork& work, size_t most, double most_us, const Plan& begun) {
   std::vector<Plan> plans, divided;
@@ -185,7 +185,7 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
   const auto add = [&](int32_t tile_w) {
     int32_t last = 0;
     for (int32_t rows = std::min(positions / tile_w, work.positions_h); rows >= 1; --rows) {
-      // Tiles of one height each, as equal as they can be.
+      // Tile heights that divide the rows as evenly as possible.
       const int32_t tile_h = ceil_div(work.positions_h, ceil_div(work.positions_h, rows));
       if (tile_h == last) continue;
       last = tile_h;
@@ -198,7 +198,7 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
       const double bound_us = nhwc_bound_us(problem, device, instance, work, plan);
       if (bound_us > most_us) continue;
       for (tile.splits = 1; tile.splits <= kNhwcMostSplits; tile.splits *= 2) {
-        // Rows leave whole, where there is room for them.
+        // Prefer stores of whole rows if their buffer fits.
         tile.rows = tile.splits == 1 && !tile.staged && nhwc_has_rows(problem);
         if (!lay_out(problem, device, instance, work, &plan)) {
           if (!tile.rows) continue;
@@ -213,8 +213,8 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
     }
   };
   if (work.positions_w <= positions) add(work.positions_w);
-  // Wide ones first: of equal estimates they have the fewest bank conflicts. Narrow ones leave out no position where
-  // images are small.
+  // Wide tiles first: on equal estimates they have the fewest bank conflicts. Narrow tiles cover small images without
+  // idle positions.
   for (int32_t tile_w = 64; tile_w >= 1; tile_w /= 2) {
     if (tile_w < work.positions_w && (tile_w >= 8 || work.positions_w % tile_w == 0)) add(tile_w);
   }
@@ -230,8 +230,8 @@ std::vector<Plan> tiles(const ConvTProblem& problem, const DeviceInfo& device, c
   return plans;
 }
 
-// A tensor map brings the weights of a stage as products want them. Its largest step is that of a block of 8 columns or
-// of their pairs' neighbours; along its innermost dimension it may have all taps.
+// Whether a tensor map can load unpacked weights in the layout of wgmma. The largest stride of the map is that of a
+// block of 8 columns or between the members of its pairs. The innermost dimension may contain all taps.
 bool is_direct(const ConvTProblem& problem) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
@@ -244,8 +244,7 @@ bool is_direct(const ConvTProblem& problem) {
          problem.c_out <= kLimit / taps;
 }
 
-// What of a problem's tiles follows from it alone, with or without a box for each tap; false where no kernel counts as
-// far.
+// Computes the tile-independent properties, with `apart` one box per tap. Returns false if a kernel limit is exceeded.
 bool make_work(const ConvTProblem& problem, bool apart, NhwcWork* to) {
   NhwcWork& work = *to;
   work.box_per_tap = apart;
@@ -268,13 +267,13 @@ bool make_work(const ConvTProblem& problem, bool apart, NhwcWork* to) {
   return true;
 }
 
-// How the source comes to the products, and how many plans of an instance are worth it.
+// How the source is loaded, and the number of plans per instance to keep.
 struct NhwcSource {
   bool gathers, packs;
   size_t most;
 };
 
-// Those of an instance.
+// Adds the plans of one instance.
 void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const NhwcWork& work, int32_t index,
                const NhwcSource& source, Candidates* plans) {
   const NhwcInstance& instance = kNhwcInstances[index];
@@ -315,7 +314,7 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
   if (int64_t{problem.h.kernel} * problem.w.kernel > INT16_MAX) return;
   NhwcWork work{}, apart{};
   if (!make_work(problem, false, &work)) return;
-  // A box of few positions is mostly what taps lie apart.
+  // If the image is small, a box consists mostly of the distance between taps.
   const int64_t box = (int64_t{work.positions_h} + work.extra_h) * (work.positions_w + work.extra_w);
   const bool is_apart = problem.direction == Direction::kGradInput &&
                         box >= 4 * int64_t{work.positions_h} * work.positions_w && make_work(problem, true, &apart);

@@ -1,6 +1,6 @@
-// Accumulators -> bias -> rows of a result, by way of shared memory. In NCHW a thread has positions of one W phase,
-// whose columns lie between those of the others: the results of all W phases meet in shared memory, and leave as whole
-// rows of a channel. In channels_last pixels that begin between multiples of 16 bytes leave channel by channel.
+// Accumulators -> bias -> rows of the result, through shared memory. In NCHW a thread holds positions of one W phase,
+// whose columns are interleaved with those of the other phases. Shared memory collects all W phases, and whole rows of
+// a channel are stored. In channels_last, unaligned pixels are stored channel by channel.
 #pragma once
 
 #include "nhwc_sm90a/epilogue.cuh"
@@ -9,8 +9,8 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// `count` channels of a group from `first` on, whose rows begin at `s_rows`, by all threads that multiply. A warp has
-// some neighbouring places of a fourth of the channels; kNeighbours of them a thread.
+// Stores `count` channels of a group from `first` on, with rows at `s_rows`. Called by all consumer threads. A warp
+// stores contiguous places of a fourth of the channels, kNeighbours places per thread.
 template <typename Element, int kNeighbours>
 __device__ __forceinline__ void store_rows(const Params& params, const Tile& tile, int32_t first, int32_t count,
                                            int32_t warp, uint32_t s_rows) {
@@ -46,8 +46,7 @@ __device__ __forceinline__ void store_rows(const Params& params, const Tile& til
   }
 }
 
-// Stores pixels, kNhwcRowChannels of each. A warp has 32 positions, of which as many at a time as have their channels
-// in its lanes.
+// Stores kNhwcRowChannels channels of each pixel. A warp handles 32 positions, as many at a time as fit its lanes.
 template <typename Element>
 __device__ __forceinline__ void store_pixels(const Params& params, const Tile& tile, int32_t first, int32_t warp,
                                              uint32_t s_rows) {
@@ -74,24 +73,24 @@ __device__ __forceinline__ void store_pixels(const Params& params, const Tile& t
   }
 }
 
-// By all threads that multiply. `bias` is bias_of_thread().
+// Called by all consumer threads. `bias` is bias_of_thread().
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void put_rows(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                          int32_t warp, float bias, uint32_t s_rows, uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kInterleaved = nhwc_interleaved(Shape::kElement);
-  constexpr int kCount = 2 * kInterleaved;  // neighbouring channels of a thread
-  constexpr int kRuns = kNhwcRowChannels / (4 * kCount);  // of a slice
+  constexpr int kCount = 2 * kInterleaved;  // contiguous channels per thread
+  constexpr int kRuns = kNhwcRowChannels / (4 * kCount);  // runs per slice
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
   const bool whole = params.interleaved_phases_w.value > 1;
   const int32_t positions = params.tile_w * params.tile_h * params.tile_n;
   const int32_t channel_step = params.channels_last ? 1 : params.row_pitch;
   const int32_t place_step = params.channels_last ? params.row_pitch : 1;
-  const Offsets<Shape> offsets(params, tile, warp);  // of no use without steps, and then not computed
+  const Offsets<Shape> offsets(params, tile, warp);  // unused without steps, and then not computed
 #pragma unroll
   for (int slice = 0; slice < Shape::kN / kNhwcRowChannels; ++slice) {
     if (!whole || (slice == 0 && tile.phase_w == 0)) {
-      ptx::named_barrier(1, kConsumerThreads);  // what was here has been stored
+      ptx::named_barrier(1, kConsumerThreads);  // the buffer's previous contents are stored
       if (slice == 0) {
         stage_bias<Shape>(bias, s_bias);
         ptx::named_barrier(1, kConsumerThreads);
@@ -101,7 +100,7 @@ __device__ __forceinline__ void put_rows(const Accumulators<Shape>& acc, const P
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) {
       const int m = slice * kRuns + run;
-      const int32_t own = run * 4 * kCount + lane % 4 * kCount;  // first channel of the slice
+      const int32_t own = run * 4 * kCount + lane % 4 * kCount;  // first channel, within the slice
       float bias_of[kCount];
       load_bias(bias_of, s_bias, slice * kNhwcRowChannels + own);
 #pragma unroll
@@ -133,7 +132,7 @@ __device__ __forceinline__ void put_rows(const Accumulators<Shape>& acc, const P
     const bool stores =
         !whole || (slice + 1 == Shape::kN / kNhwcRowChannels && tile.phase_w + 1 == params.interleaved_phases_w.value);
     if (!stores) continue;
-    ptx::named_barrier(1, kConsumerThreads);  // all of it is here
+    ptx::named_barrier(1, kConsumerThreads);  // the slice is complete
     const int32_t first = tile.channel_tile * Shape::kN + (whole ? 0 : slice * kNhwcRowChannels);
     const int32_t count = whole ? Shape::kN : kNhwcRowChannels;
     if (params.channels_last) {

@@ -1,4 +1,4 @@
-// The NHWC engine's products in tf32x3: three of TF32 for each.
+// Main loop of tf32x3: three TF32 products per product.
 #pragma once
 
 #include "nhwc_sm90a/mainloop.cuh"
@@ -7,19 +7,19 @@ namespace convt::nhwc_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Operands of tf32x3 are sums of two TF32 numbers, a high and a low term, and a product is three. Tensor cores round
-// their sums toward zero; so they sum a stage's products of a tap, 32 at most, and such runs are added in float32
-// registers. The fragments are those of one half of a run.
+// tf32x3 operands are sums of two TF32 numbers, a high and a low term, and a product is three TF32 products. Tensor
+// cores round accumulators toward zero. Therefore only the products of one tap and stage, 32 at most, are accumulated
+// there; these runs are added in float32 registers. The fragments below hold one half of a run.
 template <typename Shape>
 using SplitFragments = element::Terms<Fragments<Shape>>;
 
-// The taps of a tile one after the other: windows, chunks of channels, taps.
+// Iterates over the taps of a tile: windows, chunks of channels, taps.
 class TileTaps {
  public:
   __device__ __forceinline__ TileTaps(int32_t first_window, const Stages& stages)
       : stages_left_(stages.end - stages.begin), next_(stages.walk(first_window)), taps_left_(1) {}
 
-  // On to the next tap and the box that it reads, which is there then; false behind the last one.
+  // Advances to the next tap and waits for its box. Returns false after the last tap.
   __device__ __forceinline__ bool advance(const Params& params, uint32_t s_source, const Ring& sources) {
     if (--taps_left_ > 0) {
       taps_.advance();
@@ -45,14 +45,14 @@ class TileTaps {
   __device__ __forceinline__ uint32_t box() const { return s_box_; }
 
  private:
-  int32_t stages_left_;  // behind this one
+  int32_t stages_left_;  // after this one
   StageWalk next_;
-  int32_t taps_left_;  // of the stage, this tap among them
+  int32_t taps_left_;  // remaining taps of the stage, including this one
   TapWalk taps_;
   uint32_t s_box_;
 };
 
-// One half of a run's fragments.
+// Loads the fragments of one half of a run.
 template <typename Shape>
 __device__ __forceinline__ void load_half(SplitFragments<Shape>& fragments, const TileTaps& taps,
                                           const int32_t (&places)[Shape::kBlocks], int half) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ void load_half(SplitFragments<Shape>& fragments, cons
   }
 }
 
-// The products of one half of a run. The small ones come first: the smaller a sum, the less its rounding.
+// Issues the products of one half of a run. Small products come first, because a smaller accumulator rounds less.
 template <typename Shape>
 __device__ __forceinline__ void multiply_half(Accumulators<Shape>& runs, const SplitFragments<Shape>& fragments,
                                               const ptx::MatrixDescriptor& weights, int half) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void add_runs(Accumulators<Shape>& acc, Accumulators<
   }
 }
 
-// All products of a tile of tf32x3, added in the order of windows, chunks of channels, taps, each of which is a run.
+// All products of a tile of tf32x3, accumulated in the order of windows, chunks of channels, taps. Each tap is a run.
 template <typename Shape>
 __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, const Params& params,
                                                     int32_t first_window, const Stages& stages,
@@ -125,12 +125,12 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
     weights->wait_full();
     const auto b = ptx::MatrixDescriptor::of_rows(s_weights + weights->slot() * Shape::kTapBytes, Shape::kRowBytes);
     multiply_half<Shape>(runs, first, b, 0);
-    // Waits for nothing, but without it ptxas makes the other half's fragments before these products, which is better
-    // only where these are short.
+    // A scheduling fence that waits for nothing. Without it ptxas converts the second half's fragments before these
+    // products, which is better only if the products are short.
     if constexpr (Shape::kN == 128) ptx::wgmma_wait<1>();
     load_half<Shape>(second, taps, places, 1);
     multiply_half<Shape>(runs, second, b, 1);
-    // While these run: the first half of the next run.
+    // Load the first half of the next run while these products execute.
     if (taps.ends_stage()) {
       release(sources->empty());
       sources->advance();
@@ -139,8 +139,8 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
     ptx::wgmma_wait<1>();
     element::fence_registers(first);
     if (goes_on) load_half<Shape>(first, taps, places, 0);
-    // ptxas serializes all products where accumulators in flight at the loop's jump are read. The other warpgroup's run
-    // meanwhile.
+    // ptxas serializes all products if accumulators in flight are read across the loop's back edge. The other warpgroup
+    // fills the tensor cores meanwhile.
     ptx::wgmma_wait<0>();
     element::fence_registers(second);
     add_runs<Shape>(acc, runs);

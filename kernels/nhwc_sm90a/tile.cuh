@@ -1,4 +1,4 @@
-// Which results a tile of the NHWC engine owns, and what a thread holds of them.
+// The results of a tile of the nhwc family, and the fragment of a thread.
 #pragma once
 
 #include "element/operand.cuh"
@@ -14,35 +14,35 @@ using reduce::ClusterSlice;
 
 inline constexpr int kConsumerThreads = 128 * kNhwcConsumers;
 
-// Traits::kN result channels of kBlocksValue * 64 positions a warpgroup, kStepsValue steps of K a stage.
+// Traits::kN result channels, kBlocksValue * 64 positions per warpgroup, kStepsValue steps of K per stage.
 template <typename TraitsValue, int kCtasValue, int kBlocksValue, int kStepsValue>
 struct Shape {
-  static constexpr int kCtas = kCtasValue;  // of an SM
+  static constexpr int kCtas = kCtasValue;  // per SM
   using Traits = TraitsValue;
   using Element = typename Traits::Element;
   static constexpr int kN = Traits::kN;
   static constexpr int kBlocks = kBlocksValue;
   static constexpr int kSteps = kStepsValue;
   static constexpr int kElement = sizeof(Element);
-  static constexpr int kRowBytes = nhwc_row_bytes(kSteps);  // of a place of a stage
+  static constexpr int kRowBytes = nhwc_row_bytes(kSteps);  // of a place in a stage
   static constexpr int kStageChannels = kRowBytes / kElement;
   static constexpr int kTermBytes = nhwc_term_bytes(kN, kSteps);  // of a tap's weights
   static constexpr int kTapBytes = kTermBytes * Traits::kTerms;
   static constexpr int kPositions = 64 * kNhwcConsumers * kBlocks;
   static constexpr int kStagedRowBytes = nhwc_staged_row_bytes(kN, kElement);
-  static constexpr int kStagedBytes = kPositions * kStagedRowBytes;  // of a buffer
-  static constexpr int kGroupSteps = kSteps / 2;  // whose products are issued together
+  static constexpr int kStagedBytes = kPositions * kStagedRowBytes;  // per buffer
+  static constexpr int kGroupSteps = kSteps / 2;  // steps whose products are issued as a group
 };
 
 struct Tile {
-  int32_t weights;  // number of its packed weights: of its channel tile among those of all groups
+  int32_t weights;  // index of its packed weights: its channel tile, counted over all groups
   int32_t group, channel_tile;
   int32_t phase_h, phase_w;
-  int32_t column, row, image;  // its first position
+  int32_t column, row, image;  // first position
 };
 
-// The numbers of a CTA's units, which are tiles, and behind these a part of a tile of the last wave. W phases that lie
-// between each other in rows are neighbouring numbers of one CTA.
+// Iterates over a CTA's units: tiles, then a part of a tile of the last wave. W phases that are interleaved in rows are
+// consecutive units of one CTA.
 class UnitWalk {
  public:
   __device__ __forceinline__ explicit UnitWalk(const Params& params)
@@ -66,8 +66,9 @@ class UnitWalk {
   int32_t number_;
 };
 
-// Neighbouring tiles share their source in L2: channels first, then phases, positions. Phases have different numbers of
-// taps, so that each place begins with another one: otherwise a CTA would have the same phase of every place.
+// Order of tiles: channels fastest, then phases, then positions, so that consecutive tiles share their source in L2.
+// Phases have different numbers of taps, so each place starts with a different phase. Otherwise a CTA would get the
+// same phase at every place.
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
   int32_t together;
@@ -88,12 +89,12 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   return tile;
 }
 
-// The first of the windows that a tile reads.
+// Index of the first window of a tile.
 __device__ __forceinline__ int32_t first_window(const Params& params, const Tile& tile) {
   return tile.phase_h * params.windows_of_row + tile.phase_w;
 }
 
-// A position of a tile: column, row and image from its first; false where there is none.
+// A position of a tile: column, row and image relative to its first. Returns false if it does not exist.
 struct Position {
   int32_t column, row, image;
 };
@@ -102,26 +103,26 @@ __device__ __forceinline__ bool position_of_tile(const Params& params, int32_t n
   return position->image < params.tile_n;
 }
 
-// The first position of a warp's sixteen in block `block`.
+// Index of the first of a warp's sixteen positions in block `block`.
 template <typename Shape>
 __device__ __forceinline__ int32_t positions_before(int32_t warp, int block) {
   return (warp / 4 * Shape::kBlocks + block) * 64 + warp % 4 * 16;
 }
 
-// Block b, number 4 * j + 2 * h + i is column 8 * j + 2 * (lane % 4) + i of the weights, of position lane / 4 + 8 * h
-// of the warp's sixteen.
+// In block b, accumulator 4 * j + 2 * h + i holds column 8 * j + 2 * (lane % 4) + i of the weights, for position lane /
+// 4 + 8 * h of the warp's sixteen.
 template <typename Shape>
 struct Accumulators {
   float r[Shape::kBlocks][Shape::kN / 2];
 
-  // Number `column` of the position's columns that this thread has.
+  // Accumulator of the thread's column number `column`.
   __device__ __forceinline__ float of(int block, int h, int column) const {
     return r[block][4 * (column / 2) + 2 * h + column % 2];
   }
 };
 
-// The stages of a tile that a CTA multiplies: windows, and of each of them the chunks of channels, so that neighbours
-// in memory are read one after the other.
+// Iterates over the stages of a tile: windows, and in each window the chunks of channels, so that consecutive stages
+// read adjacent memory.
 struct StageWalk {
   int32_t window, chunk;
 
@@ -134,13 +135,13 @@ struct StageWalk {
 };
 struct Stages {
   int32_t begin, end;
-  StageWalk first;  // counted from the tile's first window
+  StageWalk first;  // relative to the tile's first window
 
   __device__ __forceinline__ StageWalk walk(int32_t first_window) const {
     return {first_window + first.window, first.chunk};
   }
 };
-// The taps of a window in the order of their weights, and the box's place that one of them reads for position (0, 0).
+// Iterates over the taps of a window in the order of their weights, with the place in the box for position (0, 0).
 class TapWalk {
  public:
   __device__ __forceinline__ void begin(const Window& window) {
@@ -160,16 +161,16 @@ class TapWalk {
   __device__ __forceinline__ int32_t place() const { return place_; }
 
  private:
-  int32_t place_, column_, num_w_, column_step_, row_step_;  // row_step_: from behind a row's last tap
+  int32_t place_, column_, num_w_, column_step_, row_step_;  // row_step_: from the end of a row of taps
 };
 
-// A share of a tile: of a CTA of a cluster, or a part. Where nobody shares tiles there is one, with all stages.
+// A share of a tile's stages: of a CTA of a cluster, or of a part. Unshared tiles have one share with all stages.
 __device__ __forceinline__ Stages stages_of_share(const Params& params, int32_t share) {
   const int32_t begin = params.share_begin[share];
   return {begin, params.share_begin[share + 1], {begin / params.num_chunks, begin % params.num_chunks}};
 }
 
-// All stages of a CTA's tiles: of a CTA of a cluster its share.
+// The stages that a CTA multiplies of each of its tiles. In a cluster, its share.
 __device__ __forceinline__ Stages stages_of_tiles(const Params& params, int32_t rank) {
   if (params.splits > 1) return stages_of_share(params, rank);
   return {0, params.num_chunks * params.num_windows, {0, 0}};

@@ -1,4 +1,4 @@
-// Tensors as pixels, packed by a kernel of their own.
+// Kernel that packs tensors as pixels.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace convt::pack {
 
 #ifdef CONVT_HAS_MMA
 
-// Bits of an element, which are moved and not computed with but for rounding.
+// Bits of an element. Elements are only moved or rounded.
 template <typename Element>
 using Bits = std::conditional_t<sizeof(Element) == 4, uint32_t, uint16_t>;
 
@@ -26,8 +26,8 @@ __device__ __forceinline__ Bits<Element> operand_bits(const Element* g_element, 
 
 #endif
 
-// A CTA packs a few vectors of some neighbouring pixels. They pass through shared memory, so that neighbouring threads
-// read neighbours of the source and write neighbours of the packed tensor.
+// A CTA packs a few vectors of some adjacent pixels. They pass through shared memory, so that loads and stores are both
+// coalesced.
 template <typename Element>
 __global__ void __launch_bounds__(kPackTileThreads) pack_pixels(const __grid_constant__ PackPixelsParams params) {
 #ifdef CONVT_HAS_MMA
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kPackTileThreads) pack_pixels(const __grid_con
   int32_t vector_tile;
   const int32_t first_pixel = params.by_vector_tiles(static_cast<int32_t>(blockIdx.x), &vector_tile) * kPackTilePixels;
   const auto* g_source = static_cast<const Element*>(params.source);
-  // Where a pixel, or a channel of all groups, begins in the source; -1 where there is none.
+  // Element offset of a pixel, or of a channel of all groups, in the source; -1 if it does not exist.
   const auto pixel_begin = [&](int32_t p) -> int64_t {
     int32_t row, column;
     const int32_t pixel = first_pixel + p;

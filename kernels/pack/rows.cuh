@@ -1,4 +1,4 @@
-// Tensors as rows of NCHW, packed by a kernel of their own.
+// Kernel that packs tensors as NCHW rows.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace convt::pack {
 
-// Neighbours that fill 16 bytes, of which halves may begin in the middle of a word: then the fifth word's first half is
-// the last one.
+// Loads 16 contiguous bytes. Halves may start in the middle of a word; then the last element is the first half of a
+// fifth word.
 template <typename Bits>
 __device__ __forceinline__ uint4 load_neighbours(const Bits* g) {
   const auto address = reinterpret_cast<uintptr_t>(g);
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kPackRowsThreads) pack_rows(const __grid_const
   const auto* g_first = static_cast<const Bits*>(params.source) + image * params.stride[0] +
                         channel * params.stride[1] + row * params.stride[2] + first * params.stride[3];
   uint4 packed;
-  // The fifth word ends within the row where there is one element more.
+  // The fifth word is within the row if the row has at least one more element.
   if (params.stride[3] == 1 && left > kVector) {
     packed = load_neighbours(g_first);
   } else {

@@ -1,5 +1,5 @@
-// Tensors as rows of NCHW that begin on 16 bytes, with zeros behind each row, packed by a kernel of their own where
-// they lie in another way. Must not know: torch, CUDA.
+// Tensors as NCHW rows aligned to 16 bytes, with zeros after each row. Tensors with another layout are packed by a
+// separate kernel. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace convt {
 
-// Strides in elements of packed rows, [image, channel, row, column].
+// Strides of packed rows in elements, [image, channel, row, column].
 inline void packed_rows(DataType dtype, int64_t channels, int32_t rows, int32_t columns, int64_t (&stride)[4]) {
   const int64_t vector = 16 / element_bytes(dtype);
   stride[3] = 1;
@@ -24,17 +24,17 @@ inline constexpr int32_t kPackRowsThreads = 256;
 
 namespace convt::pack {
 
-// What pack_rows() is launched with.
+// Parameters of pack_rows().
 struct PackRowsParams {
   const void* source;  // any strides
   void* packed;
-  int64_t stride[4];  // of the source, in elements: image, channel, row, column
+  int64_t stride[4];  // strides of the source in elements: image, channel, row, column
   int32_t columns;
-  int32_t num_vectors;  // of 16 bytes, packed
-  FastDivmod by_vectors, by_rows, by_channels;  // of a packed row, of a channel, of an image
+  int32_t num_vectors;  // packed vectors of 16 bytes
+  FastDivmod by_vectors, by_rows, by_channels;  // divisors: vectors per row, rows per channel, channels per image
 };
 
-// Of float32 or of 16-bit elements.
+// The kernel for float32, or for 16-bit elements.
 const void* pack_rows(DataType dtype);
 
 }  // namespace convt::pack

@@ -1,6 +1,6 @@
-// The patch engine's kernel for weights as they are: one warpgroup transposes the source of a CTA's positions, and one
-// thread of it brings weights; one or two others multiply and store. Every result is added up in one warpgroup's
-// accumulator, in an order that does not depend on timing.
+// The patch_direct kernel, for unpacked weights. One producer warpgroup transposes the source of a CTA's positions, and
+// one of its threads loads weights. One or two consumer warpgroups multiply and store. Each result is accumulated by
+// one warpgroup, in an order that does not depend on timing.
 #pragma once
 
 #include "epilogue/finish.cuh"
@@ -12,21 +12,21 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// How a warp stages results: quads of its own, some positions of each at a time, so that whole rows of a tile's
-// positions leave together.
+// Stores through shared memory. A warp writes its quads, some positions of each per pass, so that whole rows of a
+// tile's positions are stored at once.
 template <typename ElementValue, bool kPairsValue>
 struct StagedShape {
   using Element = ElementValue;
-  static constexpr bool kPairs = kPairsValue;  // a quad is two columns of each of two rows, else four of one row
+  static constexpr bool kPairs = kPairsValue;  // a quad is two columns of two rows; otherwise four columns of one row
   static constexpr int kElement = sizeof(Element);
   static constexpr int kQuadBytes = kDirectStagedBytes;
-  static constexpr int kPositions = kQuadBytes / 4 / kElement;  // of a pass
-  static constexpr int kStep = kQuadBytes + direct_staged_gap(kPairs, kElement);  // from one quad to the next
+  static constexpr int kPositions = kQuadBytes / 4 / kElement;  // per pass
+  static constexpr int kStep = kQuadBytes + direct_staged_gap(kPairs, kElement);  // bytes between quads
   static constexpr int kColumns = kPairs ? 2 : 4;
   static constexpr int kRowBytes = kPositions * kColumns * kElement;
 };
 
-// kCount results of a thread, in a vector.
+// Writes kCount results of a thread as one vector.
 template <typename Element, int kCount>
 __device__ __forceinline__ void stage_vector(uint32_t shared, const float (&values)[kCount]) {
   constexpr int kWords = kCount * static_cast<int>(sizeof(Element)) / 4;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void stage_vector(uint32_t shared, const float (&valu
   ptx::store_shared(shared, words);
 }
 
-// A pass's positions of the thread's quad.
+// Writes a pass's positions of the thread's quad.
 template <typename Shape>
 __device__ __forceinline__ void stage_quad(const DirectAccumulators& acc, float bias, int pass, uint32_t s_staged) {
   constexpr int kElement = Shape::kElement;
@@ -73,7 +73,7 @@ __device__ __forceinline__ void stage_quad(const DirectAccumulators& acc, float 
   }
 }
 
-// Where a position's patch begins in the result's first channel, or -1 where there is none.
+// Element offset of a position's patch in the result's first channel; -1 if the position does not exist.
 __device__ __forceinline__ int64_t direct_offset(const DirectParams& params, int32_t position) {
   if (position >= params.positions) return -1;
   int32_t place, column;
@@ -82,7 +82,7 @@ __device__ __forceinline__ int64_t direct_offset(const DirectParams& params, int
   return image * params.result_stride[0] + row * params.kernel_h * params.result_stride[2] + column * params.kernel_w;
 }
 
-// Where the thread's quad begins in a position's results, or -1 where there is none.
+// Element offset of the thread's quad in a position's results; -1 if the quad does not exist.
 template <typename Shape>
 __device__ __forceinline__ int64_t quad_offset(const DirectParams& params, int32_t quad) {
   if (4 * quad >= params.columns) return -1;
@@ -92,16 +92,16 @@ __device__ __forceinline__ int64_t quad_offset(const DirectParams& params, int32
   return channel * params.result_stride[1] + row * params.result_stride[2] + 4 * of_row;
 }
 
-// What the warp has staged, in vectors of kVector bytes; lanes have neighbours. `own_offset` and `own_channel` are
-// those of the thread's quad.
+// Stores the warp's staged results in vectors of kVector bytes, contiguous across lanes. `own_offset` and `own_channel`
+// belong to the thread's quad.
 template <typename Shape, int kVector, bool kSteps>
 __device__ __forceinline__ void store_staged_quads(const DirectParams& params, int32_t first_position,
                                                    int64_t own_offset, int32_t own_channel, uint32_t s_staged) {
   using Element = typename Shape::Element;
-  constexpr int kVectors = Shape::kQuadBytes / kVector;  // of a quad
+  constexpr int kVectors = Shape::kQuadBytes / kVector;  // per quad
   constexpr int kOfRow = Shape::kRowBytes / kVector;
-  constexpr int kRounds = kVectors <= 32 ? 1 : kVectors / 32;  // of a quad
-  constexpr int kTogether = kVectors <= 32 ? 32 / kVectors : 1;  // quads
+  constexpr int kRounds = kVectors <= 32 ? 1 : kVectors / 32;  // per quad
+  constexpr int kTogether = kVectors <= 32 ? 32 / kVectors : 1;  // quads per round
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   const int32_t lane_quad = lane / kVectors;
 #pragma unroll
@@ -137,7 +137,7 @@ __device__ __forceinline__ void store_staged_quads(const DirectParams& params, i
   }
 }
 
-// All of the warp's quads, of the warpgroup's positions; `quad` is the thread's.
+// Stores all quads of the warp for the warpgroup's positions. `quad` is the thread's quad.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_direct(const DirectAccumulators& acc, const DirectParams& params,
                                              int32_t first_position, int32_t quad, int32_t channel, float bias,
@@ -146,7 +146,7 @@ __device__ __forceinline__ void store_direct(const DirectAccumulators& acc, cons
   const int64_t offset = quad_offset<Shape>(params, quad);
 #pragma unroll
   for (int pass = 0; pass < kDirectPositions / Shape::kPositions; ++pass) {
-    __syncwarp();  // the pass before has left
+    __syncwarp();  // the previous pass is stored
     stage_quad<Shape>(acc, bias, pass, s_staged);
     __syncwarp();
     const int32_t position = first_position + pass * Shape::kPositions;
@@ -162,11 +162,11 @@ __device__ __forceinline__ void store_direct(const DirectAccumulators& acc, cons
 
 #endif
 
-// Registers of a thread: 176 + 80 = 2 * 128, 2 * 192 + 120 = 3 * 168.
+// Registers per thread: 176 + 80 = 2 * 128, 2 * 192 + 120 = 3 * 168.
 inline constexpr int direct_loader_registers(int consumers) { return consumers == 1 ? 80 : 120; }
 inline constexpr int direct_consumer_registers(int consumers) { return consumers == 1 ? 176 : 192; }
 
-// Not hopper::convolve(): both roles have loads on their way before the barriers exist, and meet with these in flight.
+// Does not use hopper::convolve(): both roles issue loads before the barriers are initialized.
 template <typename Element, int kConsumers>
 __global__ void __launch_bounds__(direct_threads(kConsumers), 3 - kConsumers)
     convolve_direct(const __grid_constant__ DirectParams params) {
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(direct_threads(kConsumers), 3 - kConsumers)
     }
     meet_all_roles<kConsumers>();
     ptx::setmaxnreg_inc<direct_consumer_registers(kConsumers)>();
-    // A value that the compiler knows to be the same for the whole warp.
+    // The shuffle tells the compiler that the value is warp-uniform.
     const int32_t consumer = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 128, 0);
     const uint32_t warp = threadIdx.x / 32;
     const uint32_t s_staged = s_source + params.staged_begin + warp * kDirectStagedWarp;

@@ -1,7 +1,7 @@
-// The stages and products of the kernel for weights as they are. Weights are the first operand, in registers: four
-// neighbouring columns of a channel, a quad, are read at once and are rows of two products. Positions are the second
-// operand: the source, [channel][position] in memory, becomes planes of [position][16 bytes of channels], and float32
-// is rounded to TF32 on the way.
+// Pipeline and main loop of patch_direct. Weights are operand A, in registers: a quad, four contiguous columns of a
+// channel, is one load and provides rows of two products. Positions are operand B: the source, [channel][position] in
+// global memory, is transposed to planes of [position][16 bytes of channels] in shared memory, and float32 is rounded
+// to TF32.
 #pragma once
 
 #include "element/operand.cuh"
@@ -19,13 +19,13 @@ namespace convt::patch_sm90a {
 
 using pipeline::Ring;
 
-// All threads of the CTA meet here, each role from its own place of the code; afterwards the mbarriers exist.
+// All threads of the CTA synchronize here, each role from its own call site. Afterwards the mbarriers are initialized.
 template <int kConsumers>
 __device__ __forceinline__ void meet_all_roles() {
   ptx::named_barrier_of_roles(1, direct_threads(kConsumers));
 }
 
-// How a warpgroup's 128 threads share a stage: each has one or two neighbouring positions of a few planes.
+// How the 128 threads of a warpgroup share a stage: each loads one or two adjacent positions of a few planes.
 template <typename ElementValue, int kConsumersValue, int kTogetherValue>
 struct SourceShape {
   using Element = ElementValue;
@@ -33,13 +33,13 @@ struct SourceShape {
   static constexpr int kElement = sizeof(Element);
   static constexpr int kTogether = kTogetherValue;
   static constexpr int kPositions = kDirectPositions * kConsumers;
-  static constexpr int kChannels = 16 / kElement;  // of a plane
+  static constexpr int kChannels = 16 / kElement;  // per plane
   static constexpr int kStagePlanes = 2 * kDirectSteps;
   static constexpr int kPlaneThreads = kPositions / kTogether;
-  static constexpr int kSide = 128 / kPlaneThreads;  // planes side by side
+  static constexpr int kSide = 128 / kPlaneThreads;  // planes that the warpgroup loads in parallel
   static constexpr int kPlanes = kStagePlanes / kSide;
-  static constexpr int kWords = kElement * kTogether == 8 ? 2 : 1;  // of a channel
-  // Stages that are on their way from memory together, as registers allow.
+  static constexpr int kWords = kElement * kTogether == 8 ? 2 : 1;  // per channel
+  // Stages in flight at once, limited by registers.
   static constexpr int kRegisters = kPlanes * kChannels * kWords;
   static constexpr int kBatch = kRegisters > 32 ? 1 : (kConsumers == 2 ? 64 : 48) / kRegisters;
 };
@@ -48,7 +48,7 @@ template <typename Shape>
 struct SourceWords {
   uint32_t r[Shape::kPlanes][Shape::kChannels][Shape::kWords];
 
-  // From a stage's first channel of this thread on, or zeros.
+  // Loads from this thread's first channel of a stage on; zeros for missing channels.
   __device__ __forceinline__ void load(const typename Shape::Element* g_first, int64_t channel_step, int32_t channels) {
 #pragma unroll
     for (int plane = 0; plane < Shape::kPlanes; ++plane) {
@@ -67,7 +67,7 @@ struct SourceWords {
     }
   }
 
-  // 16 bytes of one position.
+  // Collects 16 bytes of channels of one position.
   __device__ __forceinline__ void gather(uint32_t (&words)[4], int plane, int position) const {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -90,7 +90,7 @@ struct SourceWords {
       } else {
         uint32_t second[4];
         gather(second, plane, 1);
-        // Every other four lanes begin with the second position, so that eight lanes meet all banks.
+        // Every other group of four lanes starts with the second position, so that eight lanes access all banks.
         const bool swapped = threadIdx.x % 8 >= 4;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -105,8 +105,8 @@ struct SourceWords {
   }
 };
 
-// The source of a CTA's positions, by a warpgroup, once for all tiles. Its first loads are on their way before the
-// CTA's barriers exist.
+// One warpgroup loads the source of a CTA's positions, once for all tiles. Its first loads are issued before the CTA's
+// barriers are initialized.
 template <typename Shape>
 __device__ __forceinline__ void load_direct_source(const DirectParams& params, int32_t begin, uint32_t s_source,
                                                    uint32_t s_barriers) {
@@ -137,27 +137,27 @@ __device__ __forceinline__ void load_direct_source(const DirectParams& params, i
         words[i].store(s_mine + (chunk + i) * Shape::kStagePlanes * Shape::kPositions * 16);
       }
     }
-    ptx::fence_proxy_async();  // what this thread has stored is there for products
+    ptx::fence_proxy_async();  // wgmma may read what this thread has stored
     __syncwarp();
     const int32_t lane = thread % 32;
     if (lane < kBatch && chunk + lane < params.num_chunks) ptx::mbarrier_arrive(s_barriers + 8 * (chunk + lane));
   }
 }
 
-// This thread's part of a tile: accumulator 4 * j + 2 * h + i of product t is column 2 * t + h of the thread's quad,
+// Accumulators of a thread: accumulator 4 * j + 2 * h + i of product t is column 2 * t + h of the thread's quad,
 // position 8 * j + 2 * (lane % 4) + i.
 struct DirectAccumulators {
   float r[2][kDirectPositions / 2];
 };
 
-// Which of a warp's eight quads lane / 4 has. In float32 two neighbours are far from each other, so that eight lanes
-// meet all banks.
+// Which of a warp's eight quads belongs to lane / 4. In float32 adjacent quads are separated, so that eight lanes
+// access all banks.
 template <typename Element>
 __device__ __forceinline__ int32_t quad_of(int32_t of_warp) {
   return sizeof(Element) == 4 ? of_warp % 2 * 4 + of_warp / 2 : of_warp;
 }
 
-// The quads of a stage that this thread reads: of one or two neighbouring channels of every eight or sixteen.
+// Addresses of the quads that this thread reads in a stage, of one or two adjacent channels of every eight or sixteen.
 template <typename Element>
 struct Quads {
   uint32_t s_first[2];  // in the first stage
@@ -168,10 +168,10 @@ struct Quads {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if constexpr (sizeof(Element) == 4) {
-        const uint32_t row = lane % 4 + 4 * i;  // boxes are of 32 channels, a warp has one
+        const uint32_t row = lane % 4 + 4 * i;  // boxes have 32 columns, one box per warp
         s_first[i] = s_weights + warp * 4096 + row * 128 + ptx::tensor_swizzle(128, row, quad) * 16;
       } else {
-        const uint32_t row = lane % 4 * 2 + i;  // boxes are of 64 channels, a warp has half of one
+        const uint32_t row = lane % 4 * 2 + i;  // boxes have 64 columns, half a box per warp
         s_first[i] = s_weights + warp / 2 * 8192 + row * 128 +
                      ptx::tensor_swizzle(128, row, warp % 2 * 4 + quad / 2) * 16 + quad % 2 * 8;
       }
@@ -179,11 +179,11 @@ struct Quads {
   }
 };
 
-// From one step of K to the next: eight or sixteen channels of a box.
+// Bytes between steps of K: eight or sixteen channels of a box.
 template <typename Element>
 inline constexpr uint32_t kDirectStepBytes = 128 * 32 / sizeof(Element);
 
-// The first operand of both products of a step of K.
+// Operand A of both products of a step of K.
 using DirectFragments = uint32_t[2][4];
 using DirectWords = uint32_t[8];
 
@@ -207,19 +207,19 @@ __device__ __forceinline__ void to_operand(DirectFragments& fragments, const Dir
     if constexpr (sizeof(Element) == 4) {
       ptx::write_fragment_tf32(fragments[t][2 * half + h], words[4 * half + 2 * t + h]);
     } else {
-      // Two columns of each of two channels -> two channels of each of two columns.
+      // Transposes two columns of each of two channels to two channels of each of two columns.
       ptx::write_fragment_halves(fragments[t][2 * half + h], words[4 * half + t], words[4 * half + 2 + t], h == 1);
     }
   }
 }
 
-// How many stages have fragments. With two, one stage's are made while products read the other's; in half precision
-// ptxas would then wait for every product by itself (C7513).
+// Number of fragment sets. With two, one stage's fragments are converted while products read the other's. In half
+// precision ptxas would then serialize the products (C7513).
 template <typename Element>
 inline constexpr int kDirectSets = sizeof(Element) == 4 ? 2 : 1;
 
-// A tile's weights and all their products. `s_positions` are the warpgroup's in the first plane. A result is added up
-// in the order of stages, and of steps of K in a stage.
+// Loads a tile's weights and issues all its products. `s_positions`: the warpgroup's positions in the first plane.
+// Results are accumulated in the order of stages and steps of K.
 template <typename Element, int kConsumers>
 __device__ __forceinline__ void multiply_direct(DirectAccumulators& acc, const DirectParams& params,
                                                 uint32_t s_positions, uint32_t s_source_barriers,
@@ -235,14 +235,14 @@ __device__ __forceinline__ void multiply_direct(DirectAccumulators& acc, const D
       const int32_t chunk = begin + set;
       if (set > 0 && chunk == params.num_chunks) break;
       weights->wait_full();
-      ptx::mbarrier_wait(s_source_barriers + 8 * chunk, 0);  // the source is there once and for all tiles
+      ptx::mbarrier_wait(s_source_barriers + 8 * chunk, 0);  // the source is loaded once for all tiles
       const uint32_t offset = weights->slot() * kDirectStageBytes;
       if constexpr (kSets == 2) {
-        ptx::wgmma_wait<1>();  // the products of this set's last fragments are done
+        ptx::wgmma_wait<1>();  // the previous products that read this set are complete
         element::fence_registers(fragments[set]);
 #pragma unroll
         for (int step = 0; step < kDirectSteps; ++step) {
-          DirectWords words;  // read before the wait, these would make ptxas wait for every product (C7513)
+          DirectWords words;  // loads before the wait would make ptxas serialize the products (C7513)
           load_words(words, quads, offset + step * kDirectStepBytes<Element>);
           to_operand<Element>(fragments[set][step], words);
         }
@@ -266,7 +266,7 @@ __device__ __forceinline__ void multiply_direct(DirectAccumulators& acc, const D
         }
       }
       ptx::wgmma_commit();
-      pipeline::release(weights->empty());  // its words are in registers
+      pipeline::release(weights->empty());  // the weights are in registers
       weights->advance();
       b = b.moved(2 * kDirectSteps * kPlane);
     }
@@ -275,14 +275,14 @@ __device__ __forceinline__ void multiply_direct(DirectAccumulators& acc, const D
   element::fence_registers(fragments);
 }
 
-// One thread: the weights of stages [begin, end) of all that the CTA has.
+// One thread loads the weights of stages [begin, end) of all the CTA's tiles.
 template <typename Element>
 __device__ __forceinline__ void load_direct_weights(const DirectParams& params, int32_t first_tile, int32_t begin,
                                                     int32_t end, uint32_t s_weights, Ring* ring) {
   constexpr int32_t kRow = 128 / static_cast<int32_t>(sizeof(Element));
   int32_t tile = begin / params.num_chunks, chunk = begin % params.num_chunks;
   for (int32_t stage = begin; stage < end; ++stage) {
-    ring->wait_empty();  // the consumers have read what was here
+    ring->wait_empty();  // the consumers have released the slot
     ptx::mbarrier_expect(ring->full(), kDirectStageBytes);
     const int32_t at[4] = {0, chunk * kRow, (first_tile + tile) * (kDirectColumns / kRow), 0};
     ptx::tensor_copy(s_weights + ring->slot() * kDirectStageBytes, &params.weights, at, ring->full());

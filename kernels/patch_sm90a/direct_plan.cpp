@@ -9,12 +9,12 @@ namespace convt {
 namespace {
 
 constexpr int32_t kLeastSlots = 2, kMostSlots = 16;
-constexpr int32_t kMostTiles = 8;  // of 64 positions for each SM: what is larger gains nothing
+constexpr int32_t kMostTiles = 8;  // of 64 positions, per SM; larger problems gain nothing
 
-// Columns whose 128 bytes are the rows of a box.
+// Columns per box: rows of 128 bytes.
 int32_t box_columns(const ConvTProblem& problem) { return static_cast<int32_t>(128 / element_bytes(problem.dtype)); }
 
-// Rows of the output begin where quads can be stored.
+// Whether rows of the output are aligned for stores of quads.
 bool has_rows_of_quads(const ConvTProblem& problem) {
   const int64_t* y = problem.y_stride;
   const int64_t unit = std::min(problem.w.kernel, 4);
@@ -22,15 +22,15 @@ bool has_rows_of_quads(const ConvTProblem& problem) {
          (problem.batch == 1 || y[0] % unit == 0);
 }
 
-// The weights are a matrix of whole boxes.
+// Whether the weights are a matrix of whole boxes.
 bool has_boxes(const ConvTProblem& problem) {
   const int64_t columns = int64_t{problem.c_out} * problem.h.kernel * problem.w.kernel;
   const bool dense = problem.c_in == 1 || problem.w_stride[0] == columns;
   return has_rows_of_taps(problem) && dense && columns % box_columns(problem) == 0;
 }
 
-// Times in microseconds: a launch, then for each round of CTAs the source and the tiles of columns, one after the
-// other. Constants from a fit to 307 measurements of 15 layers on an H200.
+// Times in microseconds: a launch, then for each round of CTAs the source and the tiles of columns in sequence.
+// Constants are fitted to 307 measurements of 15 layers on an H200.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PatchDirectLayout& layout, int32_t ctas,
               Plan* plan) {
   const double element = static_cast<double>(element_bytes(problem.dtype));
@@ -41,13 +41,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   const bool half = problem.dtype != DataType::kFloat32, odd = problem.h.in * problem.w.in % 2 != 0;
   const double consumers = tile_of<PatchDirectTile>(*plan).consumers, stages = layout.num_chunks * consumers;
   const double source = half ? 0.6 + (odd ? 0.35 : 0.24) * stages : 0.78 + (odd ? 0.226 : 0.206) * stages;
-  // Rows of half precision whose positions are stored one by one, and quads that are not a position's whole row.
+  // Half-precision rows whose positions are stored separately, and quads that cover only part of a position's row.
   const double single = half && problem.w.in % (problem.w.kernel == 2 ? 4 : 2) != 0 ? 0.15 * consumers : 0;
   const double row_quads = problem.w.kernel > 4 ? (half ? 0.28 * consumers : 0.66) : 0;
   const double tile = 0.259 * stages + (half ? 0.97 : 1.3) + single + row_quads;
   const double rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
   const double tiles = std::min(layout.block_tiles, layout.column_tiles);
-  const double shared = ctas == 1 ? 1 : half ? 1.4 : 1.5;  // two CTAs of an SM are as fast as one and a half
+  const double shared = ctas == 1 ? 1 : half ? 1.4 : 1.5;  // two CTAs per SM have the throughput of one and a half
   plan->compute_us = 1.04 * rounds * shared * (source + tiles * tile) * 1.89 / device.clock_ghz;
   plan->estimate_us = 3.7 + std::max(plan->compute_us, 1.2 * plan->memory_us);
 }
@@ -97,7 +97,7 @@ void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& devic
   for (int32_t index = 0; index < kNumPatchDirectInstances; ++index) {
     const PatchDirectInstance& instance = kPatchDirectInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
+    // Two CTAs per SM are independent: while one stores, the other uses the tensor cores.
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
       const int32_t room = shared_room(device, ctas);
       for (const int32_t tiles : {1, 2, 3, 4, 6, 8, 16}) {

@@ -1,5 +1,5 @@
-// Accumulators -> cluster reduction -> bias -> result, straight from registers: the tile's shape makes a thread's
-// results neighbours in memory.
+// Accumulators -> cluster reduction -> bias -> result, directly from registers. The tile's shape makes a thread's
+// results contiguous in memory.
 #pragma once
 
 #include "epilogue/finish.cuh"
@@ -15,24 +15,23 @@ namespace convt::patch_sm90a {
 
 using reduce::ClusterSlice;
 
-// Where tiles are few and patches are gathered, the CTAs of a cluster share a tile: which of its columns this one
-// stores.
+// The slice of columns that this CTA stores. CTAs of a cluster share a tile if the kernel gathers and tiles are few.
 template <typename Shape>
 __device__ __forceinline__ ClusterSlice slice_of_block(const Params& params) {
   return reduce::slice_of_block(Shape::kShares ? params.splits : 1, Shape::kBlocks * kPatchChannels);
 }
 
-// All threads that multiply, of all CTAs of a cluster; `s_bytes` is free.
+// Called by all consumer threads of all CTAs of a cluster. `s_bytes` must be free.
 template <typename Shape>
 __device__ __forceinline__ void reduce_scatter_dsmem(Accumulators<Shape>& acc, const Params& params,
                                                      const ClusterSlice& share, uint32_t s_bytes) {
   constexpr int kThreads = Shape::kConsumers * 128, kBlocks = Shape::kBlocks * kPatchChannels / 8;
-  const auto plane = [&](int) { return &acc.r[0][0]; };  // the blocks of 64 columns follow each other
+  const auto plane = [&](int) { return &acc.r[0][0]; };  // the blocks of 64 columns are contiguous
   reduce::reduce_scatter_dsmem<kThreads, 1, kBlocks>(plane, params.splits, share, s_bytes);
 }
 
-// Where a position's patch begins, in elements from the tile's first channel in the first image; negative where the
-// position does not exist.
+// Element offset of a position's patch from the tile's first channel in the first image; -1 if the position does not
+// exist.
 __device__ __forceinline__ int64_t patch_offset(const Params& params, const Tile& tile, int32_t position) {
   if (position >= params.positions) return -1;
   int32_t place, column;
@@ -42,8 +41,8 @@ __device__ __forceinline__ int64_t patch_offset(const Params& params, const Tile
          (column * params.kernel_w + tile.tap_w) * params.result_stride[3];
 }
 
-// The bias of a tile's channels, on its way from global memory to a place of the warp's in shared memory: a read of
-// global memory between stores would wait for them. Gradients of the input have no bias.
+// The bias of a tile's channels, copied from global memory to a buffer of the warp in shared memory. A global load
+// between stores would wait for them. Gradients of the input have no bias.
 template <typename Shape>
 struct Bias {
   float r[2];
@@ -56,14 +55,14 @@ struct Bias {
     }
   }
   __device__ __forceinline__ void store(uint32_t s_bias) const {
-    __syncwarp();  // all lanes have left the tile before
+    __syncwarp();  // all lanes have finished the previous tile
 #pragma unroll
     for (int k = 0; k < 2; ++k) ptx::store_shared(s_bias + (threadIdx.x % 32 + 32 * k) * 4, __float_as_uint(r[k]));
     __syncwarp();
   }
 };
 
-// The bias of this thread's two columns among the eight of number j.
+// The bias of this thread's two columns of the j-th block of eight.
 template <typename Shape>
 __device__ __forceinline__ void load_bias(float (&bias)[2], uint32_t s_bias, int j) {
   if constexpr (Shape::kGathers) {
@@ -78,7 +77,7 @@ __device__ __forceinline__ int32_t first_channel(const Tile& tile) {
   return tile.channel_tile * kPatchChannels * (Shape::kGathers ? Shape::kBlocks : 1);
 }
 
-// NCHW. Both positions of a thread are neighbours in memory, unless a row ends between them.
+// NCHW. A thread's two positions are contiguous in memory, unless a row ends between them.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              const ClusterSlice& share, uint32_t s_bias) {
@@ -136,9 +135,9 @@ __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, con
   }
 }
 
-// Gradients, of which a thread has less than 16 bytes of a channel: threads of neighbouring positions exchange one of
-// their two channels, so that each stores twice as many results of the other. Four positions are neighbours in memory
-// (params.exchange).
+// Gradients of which a thread holds less than 16 bytes of a channel. Threads of adjacent positions exchange one of
+// their two channels, so that each stores twice as many results of the other. Requires four positions to be contiguous
+// in memory (params.exchange).
 template <typename Shape>
 __device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                 const ClusterSlice& share) {
@@ -175,12 +174,12 @@ __device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& acc, 
   }
 }
 
-// channels_last. The weights' channels are in such an order that a thread has 16 bytes of neighbours.
+// channels_last. The weights' channels are permuted so that a thread holds 16 contiguous bytes.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                uint32_t s_bias) {
   using Element = typename Shape::Element;
-  constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns, whose pairs are a thread's neighbours
+  constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns whose pairs are contiguous channels
   const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 4) * 2 * kInterleaved;
   auto* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + first;
   int64_t offset[2];

@@ -1,5 +1,4 @@
-// The kernel instances of the patch engine: the one list that dispatch (patch_sm90a/launch.cpp), planning and tests
-// read.
+// Kernel instances of the patch engine, for dispatch (patch_sm90a/launch.cpp), planning and tests.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +8,16 @@
 
 namespace convt {
 
-// What a position of the matrix product computes, and how it lies in memory: this decides which of a thread's results
-// are neighbours.
+// What a GEMM row computes, and its layout in memory. This determines which results of a thread are contiguous.
 enum class PatchForm : int32_t {
   kPairs,     // NCHW, forward: two columns of each of two rows of the position's patch of the output
   kQuads,     // NCHW, forward: four columns of one row of the patch
   kChannels,  // channels_last, forward: two columns of two rows, or four of one
-  kGather,    // NCHW, gradient of the input: a stage reads two columns of each of two rows of the patch
+  kGather,    // NCHW, gradient of the input: a stage contains two columns of each of two rows of the patch
 };
 
-// A kernel of the patch engine. A block is one tap of 64 channels or, where the kernel gathers, 64 channels. Two
-// warpgroups multiply, or one in problems of few tiles.
+// A kernel of the patch engine. A block is one tap of 64 channels, or 64 channels if the kernel gathers. Two consumer
+// warpgroups, or one for problems with few tiles.
 struct PatchInstance {
   const char* name;
   DataType dtype;
@@ -64,12 +62,12 @@ inline constexpr PatchInstance kPatchInstances[] = {
 };
 inline constexpr int32_t kNumPatchInstances = count_of(kPatchInstances);
 
-// A kernel for weights as they are (patch_sm90a/direct.cuh).
+// A patch_direct kernel, for unpacked weights (patch_sm90a/direct.cuh).
 struct PatchDirectInstance {
   const char* name;
   DataType dtype;
   Precision precision;
-  int32_t consumers;  // warpgroups that multiply
+  int32_t consumers;  // consumer warpgroups
 };
 
 inline constexpr PatchDirectInstance kPatchDirectInstances[] = {
@@ -82,12 +80,12 @@ inline constexpr PatchDirectInstance kPatchDirectInstances[] = {
 };
 inline constexpr int32_t kNumPatchDirectInstances = count_of(kPatchDirectInstances);
 
-// A kernel for runs of grad_output (patch_sm90a/runs.cuh).
+// A patch_runs kernel, for runs of grad_output (patch_sm90a/runs.cuh).
 struct PatchRunsInstance {
   const char* name;
   DataType dtype;
   Precision precision;
-  int32_t channels;  // of the result, of a CTA
+  int32_t channels;  // result channels per CTA
 };
 
 inline constexpr PatchRunsInstance kPatchRunsInstances[] = {
@@ -107,7 +105,7 @@ inline constexpr int32_t kNumPatchRunsInstances = count_of(kPatchRunsInstances);
 
 namespace convt::patch_sm90a {
 
-// The kernel of a row of kPatchInstances, of kPatchDirectInstances and of kPatchRunsInstances.
+// The kernel of a row of kPatchInstances, kPatchDirectInstances or kPatchRunsInstances.
 const void* kernel_of(int32_t instance);
 const void* direct_kernel_of(int32_t instance);
 const void* runs_kernel_of(int32_t instance);

@@ -1,6 +1,6 @@
-// The patch engine: persistent CTAs, one or two an SM, one or two warpgroups that multiply and store, one that loads.
-// Every result is added up in one warpgroup's accumulator, or in one for each CTA of a cluster, in an order that does
-// not depend on timing.
+// The patch kernel: one or two persistent CTAs per SM, with one or two consumer warpgroups that multiply and store, and
+// one producer warpgroup. Each result is accumulated by one warpgroup, or by one per CTA of a cluster, in an order that
+// does not depend on timing.
 #pragma once
 
 #include "hopper/kernel.cuh"
@@ -15,7 +15,7 @@ struct Convolution {
   using Params = patch_sm90a::Params;
   using Element = typename Shape::Element;
   static constexpr int kConsumers = Shape::kConsumers;
-  // Registers: 192 + 64 = 2 * 128, 2 * 216 + 72 = 3 * 168.
+  // Registers per thread: 192 + 64 = 2 * 128, 2 * 216 + 72 = 3 * 168.
   static constexpr hopper::Roles kRoles{patch_threads(kConsumers), 3 - kConsumers, kConsumers,
                                         kConsumers == 1 ? 192 : 216, kConsumers == 1 ? 64 : 72};
 
@@ -102,7 +102,7 @@ struct Convolution {
   }
 
   __device__ __forceinline__ void run_producer(int32_t warp) const {
-    ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
+    ptx::wait_for_previous_kernel();  // the packing kernel; consumers wait for their first stage
     if (warp < kPatchLoaderWarps) {
       load_source<Shape>(params, stages, s_source, s_barriers, static_cast<int32_t>(threadIdx.x % 128));
     } else if (ptx::elect_one()) {

@@ -1,4 +1,4 @@
-// Launches of the patch engine's kernels: what they are told beside their layouts.
+// Launches of the patch engine's kernels: fills the parameters that are not in their layouts.
 #include <algorithm>
 #include <stdexcept>
 
@@ -34,7 +34,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   params.kernel_w = forward ? problem.w.kernel : 1;
   params.patch_h = problem.h.kernel;
   params.patch_w = problem.w.kernel;
-  // A tensor may begin in the middle of a vector.
+  // A tensor may be aligned to less than a vector.
   params.source_vector = patch_source_vector(problem);
   while (!is_aligned(params.source, params.source_vector)) params.source_vector /= 2;
   params.unit = storable_neighbours(problem, params.result);
@@ -65,7 +65,7 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   return params;
 }
 
-// The weights as [box][channel of the source][column of the box], columns innermost.
+// The weights as [box][source channel][column of the box], columns innermost.
 CUtensorMap map_direct_weights(const ConvTProblem& problem, const PatchDirectLayout& layout, const void* weights) {
   const auto row = static_cast<int32_t>(128 / element_bytes(problem.dtype));
   TensorBox box = {
@@ -78,7 +78,7 @@ CUtensorMap map_direct_weights(const ConvTProblem& problem, const PatchDirectLay
   return make_tensor_map(problem.dtype, box);
 }
 
-// The weights as [channel of the result][channel of the source, tap], the latter innermost.
+// The weights as [result channel][source channel, tap], taps innermost.
 CUtensorMap map_runs_weights(const ConvTProblem& problem, const PatchRunsTile& tile, const void* weights) {
   const int64_t row = int64_t{problem.c_out} * problem.h.kernel * problem.w.kernel;
   TensorBox box = {
@@ -92,7 +92,7 @@ CUtensorMap map_runs_weights(const ConvTProblem& problem, const PatchRunsTile& t
   return make_tensor_map(problem.dtype, box);
 }
 
-// grad_output as [channel][image][line][column]: a box is the lines of a tile's rows, of a stage's channels.
+// grad_output as [channel][image][line][column]. A box contains the lines of a tile's rows for a stage's channels.
 CUtensorMap map_lines(const ConvTProblem& problem, const PatchRunsLayout& layout, const void* source) {
   const int64_t* stride = problem.y_stride;
   const int32_t rows = std::min(layout.rows, problem.h.in);
@@ -140,11 +140,11 @@ void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const Pa
   params.result = pointers.y;
   std::copy_n(problem.x_stride, 2, params.source_stride);
   std::copy_n(problem.y_stride, 3, params.result_stride);
-  // Two neighbouring positions are read at once where all pairs of them are neighbours, on a multiple of both.
+  // Positions are read in pairs if all pairs are contiguous and aligned to their size.
   const int64_t element = element_bytes(problem.dtype), image = int64_t{problem.h.in} * problem.w.in;
   params.source_pairs =
       (problem.x_stride[0] | problem.x_stride[1] | image) % 2 == 0 && is_aligned(pointers.x, 2 * element);
-  // A position has two or four columns of a quad in a row of the result, which may continue the position's before.
+  // A position has two or four columns of a quad in a row of the result. A store may cover several positions.
   const int32_t columns = std::min(problem.w.kernel, 4);
   const int32_t unit = storable_neighbours(problem, pointers.y);
   if (unit < columns) throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");

@@ -1,5 +1,5 @@
-// The patch engine's producers: stages of the source as it lies in memory, and packed blocks of weights. What does not
-// exist is zero: a channel must add nothing to any sum.
+// Producers of the patch kernel: source stages in the layout of global memory, and packed blocks of weights. Elements
+// outside the source are zero, because they must not contribute to sums.
 #pragma once
 
 #include "patch_sm90a/tile.cuh"
@@ -13,7 +13,7 @@ using pipeline::copy_vector;
 using pipeline::producer_arrive;
 using pipeline::Ring;
 
-// Calls `load` with the bytes that copies of the source bring at once, as a constant.
+// Calls `load` with params.source_vector as a compile-time constant.
 template <int kElement, typename Load>
 __device__ __forceinline__ void with_copy_bytes(const Params& params, const Load& load) {
   if (params.source_vector == 16) {
@@ -27,19 +27,19 @@ __device__ __forceinline__ void with_copy_bytes(const Params& params, const Load
   }
 }
 
-// How lanes copy a row of a stage, kOfRow vectors, and how many rows a warp copies at a time.
+// How lanes copy a row of a stage of kOfRow vectors, and how many rows a warp copies at once.
 template <int kOfRow>
 struct RowCopy {
-  static constexpr int kLanes = kOfRow < 32 ? kOfRow : 32;  // of a row
-  static constexpr int kVectors = kOfRow / kLanes;  // of a lane
+  static constexpr int kLanes = kOfRow < 32 ? kOfRow : 32;  // per row
+  static constexpr int kVectors = kOfRow / kLanes;  // per lane
   static constexpr int kRows = 32 / kLanes;
-  static constexpr int kStep = kPatchLoaderWarps * kRows;  // of all warps together
+  static constexpr int kStep = kPatchLoaderWarps * kRows;  // rows of all loading warps
 
   __device__ __forceinline__ static int32_t row(int32_t thread) { return thread / 32 * kRows + thread % 32 / kLanes; }
   __device__ __forceinline__ static int32_t lane(int32_t thread) { return thread % kLanes; }
 };
 
-// The vectors of a channel's positions that a lane copies in every stage of a tile, from the lane's first channel on.
+// The vectors that a lane copies in every stage of a tile, starting at the lane's first channel.
 template <typename Shape, typename Copy, int kOfVector>
 struct PlaneVectors {
   using Element = typename Shape::Element;
@@ -74,7 +74,7 @@ __device__ __forceinline__ void load_planes(const Params& params, uint32_t s_sou
     int32_t left = params.k_channels - row;
     for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk, left -= Shape::kStageChannels) {
       const uint32_t s_row = s_source + ring.slot() * Shape::kStageBytes + row * Shape::kRowBytes + lane * kBytes;
-      ring.wait_empty();  // the consumers have read what was here
+      ring.wait_empty();  // the consumers have released the slot
 #pragma unroll 4
       for (int32_t step = 0; step < Shape::kStageRows - row; step += Copy::kStep) {
 #pragma unroll
@@ -129,7 +129,7 @@ __device__ __forceinline__ void load_channels(const Params& params, uint32_t s_s
   }
 }
 
-// Where a position's patch begins in the source's first channel, in elements.
+// Element offset of a position's patch in the source's first channel.
 __device__ __forceinline__ int64_t source_patch(const Params& params, int32_t position) {
   int32_t place, column;
   const int32_t image = params.by_image(position, &place);
@@ -137,7 +137,7 @@ __device__ __forceinline__ int64_t source_patch(const Params& params, int32_t po
   return image * params.source_stride[0] + row * params.patch_h * params.source_stride[2] + column * params.patch_w;
 }
 
-// Where the elements of the patches that a stage has begin: a channel, and a row and a column of a patch.
+// First elements of a stage in the patches: channel, row and column.
 struct StagePatch {
   int32_t channel, row, column;
 
@@ -160,9 +160,9 @@ struct StagePatch {
   }
 };
 
-// Gradients of the input: every position reads its patch. A stage contains two columns of each of two rows of it. Rows
-// of a stage are both rows of the patches of one channel, then of the next. A loading warp has few cycles for a stage:
-// values that do not change from stage to stage are computed once for a tile, or once for all tiles.
+// Gradient of the input: each position reads its patch. A stage contains two columns of each of two rows of the patch.
+// The stage's rows are both patch rows of one channel, then those of the next. A loading warp has few cycles per stage,
+// so stage-invariant values are computed once per tile, or once for all tiles.
 template <typename Shape, int kBytes>
 __device__ __forceinline__ void gather_planes(const Params& params, const Stages& stages, uint32_t s_source,
                                               uint32_t s_barriers, int32_t thread) {
@@ -171,13 +171,13 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
   constexpr int kTogether = kOfVector > kGatherColumns ? kOfVector / kGatherColumns : 1;  // positions
   constexpr int kVectors = Copy::kVectors, kRows = kGatherRows;
   constexpr int kSteps = (Shape::kStageRows + Copy::kStep - 1) / Copy::kStep;
-  constexpr bool kKeeps = kBytes > 2 && kVectors <= 2 * Shape::kConsumers;  // more want registers
+  constexpr bool kKeeps = kBytes > 2 && kVectors <= 2 * Shape::kConsumers;  // more need too many registers
   constexpr int kKept = kKeeps ? kVectors : 1;
   const int32_t row = Copy::row(thread), lane = Copy::lane(thread);
   const int64_t channel_bytes = params.source_stride[1] * Shape::kElement;
   const int64_t line_bytes = params.source_stride[2] * Shape::kElement;
   auto offset_of_row = [&](int32_t row) { return row / kRows * channel_bytes + row % kRows * line_bytes; };
-  // From one of a warp's rows to the next, and to the next but one.
+  // Byte steps to a warp's next row, and to the row after it.
   const int64_t to_next = offset_of_row(row + Copy::kStep) - offset_of_row(row);
   const int64_t to_second = 2 * Copy::kStep / kRows * channel_bytes;
   Ring ring(s_barriers, params.source_slots);
@@ -185,7 +185,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
     const Tile tile = tile_of<Shape>(params, number);
     const char* g_group =
         static_cast<const char*>(params.source) + int64_t{tile.group} * params.k_channels * channel_bytes;
-    // Positions beyond the last one are no results: these repeat the last vector.
+    // Positions past the end repeat the last vector. Their results are not stored.
     auto find = [&](int vector) {
       const int32_t element = (vector * Copy::kLanes + lane) * kOfVector;
       const int32_t position = min(tile.begin + element / kGatherColumns, params.positions - kTogether);
@@ -202,7 +202,7 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
       const uint32_t s_row = s_source + ring.slot() * Shape::kStageBytes + row * Shape::kRowBytes;
       const int64_t begin = patch.channel * channel_bytes + patch.row * line_bytes + patch.column * Shape::kElement;
       const int32_t channels = params.k_channels - patch.channel;
-      ring.wait_empty();  // the consumers have read what was here
+      ring.wait_empty();  // the consumers have released the slot
       if (kKeeps && channels >= Shape::kGatherChannels) {
 #pragma unroll
         for (int vector = 0; vector < kKept; ++vector) {
@@ -251,8 +251,8 @@ __device__ __forceinline__ void load_source(const Params& params, const Stages& 
   });
 }
 
-// Where a block of a tile's weights lies, from the tile's first one. Blocks are 64 channels each where patches are
-// gathered, otherwise two rows of two taps, or a row of four.
+// Byte offset of a block of a tile's weights from its first block. Blocks are 64 channels each if the kernel gathers,
+// otherwise two rows of two taps, or a row of four.
 template <typename Shape>
 __device__ __forceinline__ int64_t block_place(const Params& params, int32_t block) {
   if constexpr (Shape::kGathers) return block * params.packed_tile_step;
@@ -260,7 +260,7 @@ __device__ __forceinline__ int64_t block_place(const Params& params, int32_t blo
   return block / 2 * params.packed_row_step + block % 2 * Shape::kBlockBytes;
 }
 
-// One thread, the weights of all tiles of the CTA.
+// One thread loads the weights of all the CTA's tiles.
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, const Stages& stages, uint32_t s_weights,
                                              uint32_t s_barriers) {
@@ -277,7 +277,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Stages&
     for (int32_t chunk = stages.begin; chunk < stages.end; ++chunk, g_chunk += chunk_step) {
       for (int32_t begin = 0; begin < Shape::kBlocks; begin += Shape::kSlotBlocks) {
         const int32_t end = min(begin + Shape::kSlotBlocks, blocks);
-        ring.wait_empty();  // the consumers have multiplied what was here
+        ring.wait_empty();  // the consumers have released the slot
         ptx::mbarrier_expect(ring.full(), max(end - begin, 0) * Shape::kBlockBytes);
         uint32_t s_block = s_weights + ring.slot() * Shape::kSlotBlocks * Shape::kBlockBytes;
         for (int32_t block = begin; block < end; ++block, s_block += Shape::kBlockBytes) {

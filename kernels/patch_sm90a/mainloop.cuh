@@ -1,6 +1,6 @@
-// The patch engine's products. Positions are the first operand, in registers: a fragment is read from a stage as it
-// lies, in either layout, and TF32 is rounded on the way. Weights are the second operand, in blocks of 64 columns. In
-// class tf32x3 operands are sums of two TF32 numbers, and a product of two operands is three products.
+// Main loops of the patch kernel. Positions are operand A in registers: fragments are read from a stage in the layout
+// of global memory, and float32 is rounded to TF32. Weights are operand B, in blocks of 64 columns. In tf32x3 operands
+// are sums of two TF32 numbers, and a product of two operands is three products.
 #pragma once
 
 #include "element/registers.cuh"
@@ -13,10 +13,10 @@ namespace convt::patch_sm90a {
 
 using pipeline::release;
 
-// The first operand of each step of K in a stage.
+// Operand A of each step of K in a stage.
 using Fragments = uint32_t[kPatchSteps][4];
 
-// The words of a step of K in NCHW, where a thread's two positions are neighbours.
+// Loads the words of a step of K in NCHW, where a thread's two positions are adjacent.
 template <typename Shape>
 __device__ __forceinline__ void load_pairs(uint32_t (&words)[4], uint32_t s_mine, int step) {
   constexpr int kRow = Shape::kRowBytes;
@@ -32,14 +32,15 @@ __device__ __forceinline__ void load_pairs(uint32_t (&words)[4], uint32_t s_mine
   }
 }
 
-// The words of a stage that this thread's fragments are made of, from `s_mine` on.
+// Loads the words of a stage for this thread's fragments, starting at `s_mine`.
 template <typename Shape>
 __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
   constexpr int kRow = Shape::kRowBytes;
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {
     if constexpr (Shape::kGathers) {
-      // Two rows of a patch are neighbouring rows of the stage; a pair's two columns are the halves of a step.
+      // Two rows of a patch are adjacent rows of the stage. The two columns of a pair belong to the two halves of a
+      // step.
       const uint32_t s_step = s_mine + (step / 2 * (Shape::Traits::kChannels * 2) + step % 2) * kRow;
       if constexpr (Shape::Traits::kFloat32) {
         uint32_t pairs[4];
@@ -66,7 +67,7 @@ __device__ __forceinline__ void load_words(Fragments& words, uint32_t s_mine) {
   }
 }
 
-// Where this thread's words begin in a stage, of its warpgroup's positions.
+// Byte offset of this thread's words in a stage, for its warpgroup's positions.
 template <typename Shape>
 __device__ __forceinline__ uint32_t words_begin(int32_t first_position) {
   const auto quad = threadIdx.x % 4;
@@ -81,7 +82,7 @@ __device__ __forceinline__ uint32_t words_begin(int32_t first_position) {
   }
 }
 
-// The fragment of a step of K. `zero` is 0, which ptxas does not know.
+// Converts words to the fragment of a step of K. `zero` is 0, but opaque to ptxas.
 template <typename Shape>
 __device__ __forceinline__ void to_operand(uint32_t (&fragment)[4], const uint32_t (&words)[4], uint32_t zero) {
 #pragma unroll
@@ -89,16 +90,16 @@ __device__ __forceinline__ void to_operand(uint32_t (&fragment)[4], const uint32
     if constexpr (Shape::Traits::kFloat32 || Shape::kForm == PatchForm::kChannels) {
       element::write_fragment<typename Shape::Element>(fragment[i], words[i], zero);
     } else {
-      // Two positions of each of two channels -> two channels of each of two positions; where patches are gathered, two
-      // columns of each of two channels, of one and the other position -> two channels of each of them.
+      // Transposes two positions of each of two channels to two channels of each of two positions. If the kernel
+      // gathers: two columns of two channels of each position to two channels of each column.
       const int first = Shape::kGathers ? i % 2 * 2 : i / 2 * 2;
       ptx::write_fragment_halves(fragment[i], words[first], words[first + 1], Shape::kGathers ? i >= 2 : i % 2 == 1);
     }
   }
 }
 
-// Where a step of K of a block begins in a slot of weights, and from there its low terms, in 16 bytes. Where patches
-// are gathered, a step has a plane of each of two taps, of [tap][term][2 planes].
+// Offset of a step of K of a block in a weight slot, and below it the distance to its low terms, in units of 16 bytes.
+// If the kernel gathers, a step has a plane of each of two taps, in the order [tap][term][2 planes].
 template <typename Shape>
 __device__ constexpr uint32_t weights_place(int block, int step) {
   constexpr uint32_t kPlane = kPatchChannels, kTapPlanes = 2 * Shape::Traits::kTerms;
@@ -109,21 +110,21 @@ __device__ constexpr uint32_t weights_place(int block, int step) {
 template <typename Shape>
 inline constexpr uint32_t kLowWeights = Shape::kGathers ? 2 * kPatchChannels : kPatchBlockBytes / 16;
 
-// The weights of a slot.
+// Descriptor of a weight slot.
 template <typename Shape>
 __device__ __forceinline__ ptx::MatrixDescriptor weights_of(uint32_t s_weights, int32_t slot) {
   constexpr uint32_t kAlongK = (Shape::kGathers ? 2 * Shape::Traits::kTerms : 1) * kPatchChannels * 16;
   return ptx::MatrixDescriptor::of(s_weights + slot * Shape::kSlotBlocks * Shape::kBlockBytes, kAlongK, 128);
 }
 
-// All products of a tile. A result is added up in the order of stages, and of steps of K in a stage.
+// All products of a tile, accumulated in the order of stages and steps of K.
 template <typename Shape>
 __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Params& params, int32_t num_stages,
                                               bool first_tile, int32_t consumer, uint32_t s_source, uint32_t s_weights,
                                               Ring* sources, Ring* weights) {
   const uint32_t s_mine = s_source + words_begin<Shape>(consumer * params.step);
   Fragments fragments{};
-  uint32_t used = 0;  // the barrier of the weights that products in flight read
+  uint32_t used = 0;  // empty barrier of the weights that products in flight may read
 #pragma unroll 1
   for (int32_t chunk = 0; chunk < num_stages; ++chunk) {
     Fragments words;
@@ -158,7 +159,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
   if (used != 0) release(used);
 }
 
-// Infinities have no low term, as in element::low_term().
+// Splits words into terms. Infinities have no low term, as in element::low_term().
 __device__ __forceinline__ void to_terms(Fragments& high, Fragments& low, const Fragments& words) {
 #pragma unroll
   for (int step = 0; step < kPatchSteps; ++step) {
@@ -172,7 +173,7 @@ __device__ __forceinline__ void to_terms(Fragments& high, Fragments& low, const 
   }
 }
 
-// A stage's products of a block. The small ones come first: they are added to what is small.
+// A stage's products of a block. Small products come first, because a smaller accumulator rounds less.
 template <typename Shape>
 __device__ __forceinline__ void multiply_terms(float (&stage)[kPatchChannels / 2], const Fragments& high,
                                                const Fragments& low, const ptx::MatrixDescriptor& b) {
@@ -190,9 +191,9 @@ __device__ __forceinline__ void multiply_terms(float (&stage)[kPatchChannels / 2
   ptx::wgmma_commit();
 }
 
-// All products of a tile in class tf32x3. Tensor cores round what they add up toward zero, so that the products of a
-// stage are added to the others in float32 registers. Where registers allow it, a block's products are in flight while
-// those of the block before are added.
+// All products of a tile in tf32x3. Tensor cores round accumulators toward zero, so the products of each stage are
+// added to the others in float32 registers. If registers permit, a block's products execute while those of the previous
+// block are added.
 template <typename Shape>
 __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, const Params& params, int32_t num_stages,
                                                     bool first_tile, int32_t consumer, uint32_t s_source,
@@ -210,7 +211,7 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
     release(sources->empty());
     sources->advance();
     to_terms(high, low, words);
-    uint32_t used[Shape::kBlocks];  // the barriers of the weights
+    uint32_t used[Shape::kBlocks];  // empty barriers of the weights
 #pragma unroll
     for (int block = 0; block < Shape::kBlocks + kSets - 1; ++block) {
       if (block < Shape::kBlocks) {

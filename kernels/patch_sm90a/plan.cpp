@@ -13,17 +13,17 @@ namespace {
 
 constexpr int32_t kMostSourceSlots = 8;
 constexpr int64_t kMostChunks = 1 << 28;
-constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // of shared memory, at most
+constexpr int32_t kWeightBytes = 4 * kPatchTaps * kPatchBlockBytes;  // limit of the weights' shared memory
 
-// The positions of whole rows that a warpgroup has, an even number: its threads read pairs of them.
+// Positions of whole rows per warpgroup. The number is even, because threads read pairs.
 int32_t whole_rows(const ConvTProblem& problem) {
   const int32_t rows = kPatchPositions / problem.w.in;
   return (problem.w.in % 2 == 0 ? rows : rows / 2 * 2) * problem.w.in;
 }
 
-// Pairs of columns leave in tiles of whole rows where rows do not begin on sectors, and whole ones fill most of a
-// warpgroup's positions: a tile is then one run of memory, and only its ends share a sector with others. Tiles must
-// begin on the source's vectors.
+// Whether pairs of columns are stored in tiles of whole rows: if rows are not aligned to sectors, and whole rows fill
+// most of a warpgroup's positions. A tile is then one contiguous run, and only its ends share sectors with others.
+// Tiles must be aligned to the source's vectors.
 bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) {
   const int64_t element = element_bytes(problem.dtype);
   return instance.form == PatchForm::kPairs && instance.blocks == kPatchTaps && problem.w.out * element % 32 != 0 &&
@@ -31,8 +31,8 @@ bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) 
          whole_rows(problem) * element % patch_source_vector(problem) == 0;
 }
 
-// Everything that follows from the instance, the CTAs of an SM and the number of splits. False where it does not fit,
-// and where a second CTA of an SM would have nothing to do or no weights of its own.
+// Completes the plan from its instance, CTAs per SM and number of splits. Returns false if it does not fit, or if a
+// second CTA per SM would be idle or could not keep its weights resident.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
              int32_t splits, Plan* whole) {
   PatchTile& plan = tile_of<PatchTile>(*whole);
@@ -40,12 +40,13 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   plan.blocks = instance.blocks;
   plan.consumers = instance.consumers;
   plan.whole_rows = has_whole_rows(problem, instance);
-  // 16 bytes of a float32 row, 8 of others.
+  // In rows of 16 bytes in float32, 8 in half precision.
   plan.staged = plan.whole_rows || instance.form == PatchForm::kQuads ||
                 (instance.form == PatchForm::kPairs && problem.w.in % 2 == 0);
   plan.step = plan.whole_rows ? whole_rows(problem) : kPatchPositions;
   plan.tile_positions = plan.step * plan.consumers;
-  // A stage has 128 bytes of a position: of channels, of a patch's channels, or of the channels of one of its taps.
+  // A stage has 128 bytes per position: of channels, or if the kernel gathers, of the channels of four taps of the
+  // patch.
   const bool gathers = instance.form == PatchForm::kGather;
   const int64_t k_channels = (gathers ? problem.c_out : problem.c_in) / problem.groups;
   const int64_t of_stage = 128 / element / (gathers ? kPatchTaps : 1);
@@ -57,8 +58,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const PatchGrid grid = make_patch_grid(problem, plan);
   const int64_t columns = int64_t{grid.tap_tiles} * grid.channel_tiles * grid.groups;
   plan.num_tiles = columns * grid.position_tiles;
-  // A whole number of CTAs for each column keeps each of them in one column, whose weights stay if they fit.
-  // Clusters lie within regions of the GPU that are no multiple of 4 SMs.
+  // A whole number of CTAs per column of tiles keeps each CTA in one column, so that its weights can stay resident.
+  // Clusters are placed within regions of the GPU whose number of SMs is not a multiple of 4.
   const int64_t clustered = int64_t{ctas} * (splits > 2 ? device.num_sms * 7 / 8 : device.num_sms);
   if (splits > 1 && (plan.num_tiles * splits > clustered || plan.num_chunks < 2 * splits)) return false;
   const int64_t most = int64_t{ctas} * device.num_sms, each = std::max<int64_t>(1, most / columns);
@@ -74,7 +75,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   const int32_t stage_bytes = patch_stage_bytes(instance.form, plan.consumers * kPatchPositions, element);
   const int32_t weight_bytes = plan.weight_slots * slot_bytes;
   const int32_t staged_bytes = plan.staged ? plan.consumers * patch_staged_elements(element) * element : 0;
-  const int32_t bias_bytes = plan.consumers * 4 * kPatchChannels * 4;  // of each warp
+  const int32_t bias_bytes = plan.consumers * 4 * kPatchChannels * 4;  // per warp
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + plan.weight_slots) + bias_bytes;
   const int32_t left = shared_room(device, ctas) - weight_bytes - staged_bytes - barrier_bytes;
   plan.source_slots = std::min(left / stage_bytes, kMostSourceSlots);
@@ -90,8 +91,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   return true;
 }
 
-// A CTA's cycles where patches are gathered: whatever takes longest of a stage, and its stores, behind which the next
-// tile is fetched; where CTAs share a tile, their exchange of accumulators. Constants from 220 measurements of 11
+// A CTA's cycles if the kernel gathers: the slowest unit of a stage, and the stores, after which the next tile is
+// loaded. If CTAs share a tile, also their exchange of accumulators. Constants are fitted to 220 measurements of 11
 // layers on an H200.
 double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double tiles) {
   const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.splits);
@@ -102,20 +103,20 @@ double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double 
   const double bytes = (128 * kPatchPositions * consumers + weights) / (split ? 64 : 40);
   const int32_t vector = patch_source_vector(problem);
   const double of_vectors = vector == 16 ? 0 : vector == 8 ? 100 : vector == 4 ? (half ? 500 : 2500) : 4500;
-  // What only one column of tiles reads comes from memory, not from L2.
+  // A source that only one column of tiles reads comes from memory instead of L2.
   const double far = make_patch_grid(problem, plan).channel_tiles == 1 ? 1.3 : 1;
   const double fetch = chunks * std::max(bytes, 350 + (410 + of_vectors) * consumers) * far;
   const double stores = 1900 + (half ? 500.0 : 1600.0) * plan.blocks / plan.splits;
   const double sent =
       4.0 * kPatchPositions * kPatchChannels * consumers * plan.blocks * (plan.splits - 1) / plan.splits;
-  // CTAs of a large cluster begin at different times, as SMs become free.
+  // CTAs of a large cluster start at different times, as SMs become free.
   const double exchange = plan.splits > 1 ? (plan.splits > 4 ? 5900 : 1900) + sent / 11 : 0;
   return std::max(products, fetch) + exchange + stores + (tiles - 1) * std::max(products + stores, fetch);
 }
 
-// Times in microseconds: one kernel packs the weights, the other's tiles take as long as what limits them, a third of
-// the rest, and their stores; three products of split operands limit, and hide all the rest but stores. Constants from
-// a fit to 120 measurements of 8 layers on an H200, and to 30 of split operands.
+// Times in microseconds: packing of the weights, then tiles. A tile takes the time of its slowest unit, a third of the
+// others, and its stores. In tf32x3 the three products dominate and hide everything except stores. Constants are fitted
+// to 120 measurements of 8 layers on an H200, and to 30 of split operands.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
   const PatchTile& plan = tile_of<PatchTile>(*whole);
   const bool gathers = form == PatchForm::kGather;
@@ -127,7 +128,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const int32_t vector = patch_source_vector(problem);
   const double loads = stages * (vector == 16 ? 0 : vector == 8 ? 600 : vector == 4 ? 1250 : 3700);
   const double limit = std::max({products, bytes, loads});
-  // A thread's results in one store, 16 bytes but where there are not as many.
+  // A thread stores up to 16 bytes at once.
   const double of_store = std::min(16 / element, 8.0);
   const double stores = 250.0 * plan.whole_rows + 35 * plan.blocks * kPatchChannels / 2 / of_store;
   double cycles = limit + 0.34 * (products + bytes + loads - limit) + 1910 + stores;
@@ -138,7 +139,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double tiles = std::ceil(static_cast<double>(plan.num_tiles) / static_cast<double>(whole->num_blocks));
   cycles = gathers ? gather_cycles(problem, plan, tiles) : 1.08 * tiles * cycles;
   if (whole->num_blocks > device.num_sms) cycles *= 1.08;
-  // Pixels that begin between multiples of 16 bytes are stored channel by channel.
+  // Unaligned pixels are stored channel by channel.
   const bool alone = form == PatchForm::kChannels && result_stride(problem)[3] * element_bytes(problem.dtype) % 16 != 0;
   if (alone) cycles += 2.4 * output_elements(problem) / device.num_sms;
   whole->compute_us = (cycles + 2160) * 1e-3 / device.clock_ghz;
@@ -147,13 +148,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
   const double output = element * output_elements(problem);
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (input + output) / copy;
-  const double share = plan.staged || gathers ? 0.85 : 0.71;  // of the rate of a copy
+  const double share = plan.staged || gathers ? 0.85 : 0.71;  // of the copy bandwidth
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * copy);
   const bool half_pairs = problem.precision == Precision::kHalf && form == PatchForm::kPairs && !plan.whole_rows;
   whole->estimate_us = 8.5 + pack + (half_pairs ? 1.13 : 1.0) * std::max(whole->compute_us, whole->memory_us / share);
 }
 
-// The kernels' form for a problem, or false where none serves it.
+// The kernels' form for a problem. Returns false if there is none.
 bool form_of(const ConvTProblem& problem, PatchForm* form) {
   const bool by_channels = is_channels_last(source_stride(problem));
   if (by_channels != is_channels_last(result_stride(problem)) || patch_source_vector(problem) == 0) return false;
@@ -185,7 +186,7 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t element = element_bytes(problem.dtype), image = int64_t{problem.h.in} * problem.w.in;
   const int64_t channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
-  int64_t together;  // all of these begin where a vector does
+  int64_t together;  // bitwise or of all offsets that must be multiples of a vector
   if (is_channels_last(stride)) {
     if (forward && (stride[2] != problem.w.in * stride[3] || stride[0] != image * stride[3])) return 0;
     together = stride[0] | stride[2] | stride[3] | channels;
@@ -204,15 +205,15 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
 
 void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (!is_nonoverlapping(problem)) return;
-  TapProgram program;  // by which the weights are packed
+  TapProgram program;  // determines the order of packed weights
   PatchForm form;
   if (!form_of(problem, &form) || !make_tap_program(problem, &program)) return;
   for (int32_t index = 0; index < kNumPatchInstances; ++index) {
     const PatchInstance& instance = kPatchInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision || instance.form != form) continue;
-    // Two CTAs of an SM know nothing of each other: while one stores, the other has the tensor cores.
     const int32_t most_splits =
         form == PatchForm::kGather && instance.consumers == kPatchSharingConsumers ? kPatchMostSplits : 1;
+    // Two CTAs per SM are independent: while one stores, the other uses the tensor cores.
     for (int32_t ctas = 1; ctas <= 3 - instance.consumers; ++ctas) {
       for (int32_t splits = 1; splits <= most_splits; splits *= 2) {
         Plan plan = begin_plan(instance.name, problem.precision, PatchTile{});

@@ -1,5 +1,5 @@
-// The patch engine's kernel for runs of grad_output: two warpgroups multiply and store, a warp loads. Every result is
-// added up in one warpgroup's accumulator, or in one for each CTA of a cluster, in an order that does not depend on
+// The patch_runs kernel, for runs of grad_output: two consumer warpgroups multiply and store, one producer warp loads.
+// Each result is accumulated by one warpgroup, or by one per CTA of a cluster, in an order that does not depend on
 // timing.
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace convt::patch_sm90a {
 
-// Which results a CTA owns, and which stages of them it multiplies.
+// The results of a CTA, and the stages that it multiplies.
 struct RunsTile {
-  int32_t first_row;      // of positions, of all images
+  int32_t first_row;      // row of positions, counted over all images
   int32_t first_channel;  // of the result
   int32_t first_stage, end_stage;
 };
 
-// Neighbouring tiles share their source in L2. CTAs of a cluster have the same tile, and each some of its stages.
+// Consecutive tiles share their source in L2. CTAs of a cluster split the stages of one tile.
 __device__ __forceinline__ RunsTile runs_tile(const RunsParams& params, int32_t channels) {
   const auto block = static_cast<int32_t>(blockIdx.x);
   const int32_t rank = block & (params.splits - 1);
@@ -30,8 +30,8 @@ __device__ __forceinline__ RunsTile runs_tile(const RunsParams& params, int32_t 
           params.num_stages * (rank + 1) >> params.splits_log2};
 }
 
-// This thread's part of a tile: accumulator 4 * j + 2 * h + i is channel 8 * j + 2 * (lane % 4) + i of position
-// lane / 4 + 8 * h of the warp's sixteen.
+// Accumulators of a thread: accumulator 4 * j + 2 * h + i is channel 8 * j + 2 * (lane % 4) + i of position lane / 4 +
+// 8 * h of the warp's sixteen.
 template <int kChannels>
 struct RunsAccumulators {
   float r[kChannels / 2];
@@ -43,7 +43,7 @@ using pipeline::release;
 using pipeline::Ring;
 using reduce::ClusterSlice;
 
-// Rows of one image are a run of every channel.
+// Copies the runs of a stage, one lane per channel. Rows of one image are one run of a channel.
 __device__ __forceinline__ void copy_runs(const RunsParams& params, const RunsTile& tile, int32_t rows, int32_t stage,
                                           uint32_t s_stage, uint32_t full) {
   const int32_t channel = static_cast<int32_t>(threadIdx.x) % 32;
@@ -71,9 +71,9 @@ __device__ __forceinline__ void load_runs(const RunsParams& params, const RunsTi
   int32_t row;
   const int32_t image = params.by_rows(tile.first_row, &row);
   for (int32_t stage = tile.first_stage; stage < tile.end_stage; ++stage) {
-    ring.wait_empty();  // the consumers have multiplied what was here
+    ring.wait_empty();  // the consumers have released the slot
     if (first) ptx::mbarrier_expect(ring.full(), bytes);
-    __syncwarp();  // the barrier knows how many bytes come
+    __syncwarp();  // expect precedes all copies
     const uint32_t s_stage = s_source + ring.slot() * params.source_bytes;
     if (!params.boxes) copy_runs(params, tile, rows, stage, s_stage, ring.full());
     if (first) {
@@ -88,10 +88,10 @@ __device__ __forceinline__ void load_runs(const RunsParams& params, const RunsTi
   }
 }
 
-// The first operand of each step of K in a stage.
+// Operand A of each step of K in a stage.
 using RunsFragments = uint32_t[kRunsSteps][4];
 
-// Where this thread's words lie in a stage: a position's, and from there those of each 16 bytes of K.
+// Byte offsets of this thread's words in a stage: of its positions, and relative to them of each 16 bytes of K.
 struct RunsPlaces {
   uint32_t position[2];
   uint32_t of_k[2 * kRunsSteps];
@@ -101,7 +101,7 @@ struct RunsPlaces {
     const int32_t last = params.rows * params.by_width.value - 1;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      // Positions beyond the tile's are no results: these repeat the last one.
+      // Positions past the tile's end repeat the last one. Their results are not stored.
       int32_t column;
       const int32_t row = params.by_width(min(16 * warp + lane / 4 + 8 * h, last), &column);
       position[h] = row * params.row_bytes + (column << params.columns_log2);
@@ -115,15 +115,15 @@ struct RunsPlaces {
   }
 };
 
-// All products of a CTA's stages of a tile. A result is added up in the order of stages, and of steps of K in a stage.
+// All products of a CTA's stages of a tile, accumulated in the order of stages and steps of K.
 template <typename Element, int kChannels>
 __device__ __forceinline__ void multiply_runs(RunsAccumulators<kChannels>& acc, const RunsParams& params,
                                               int32_t num_stages, uint32_t s_weights, uint32_t s_source, Ring ring) {
-  // 0, which ptxas does not know.
+  // Zero, but opaque to ptxas.
   const uint32_t zero = static_cast<uint32_t>(params.num_stages) >> 31;
   const RunsPlaces places(params);
   RunsFragments fragments{};
-  uint32_t used = 0;  // the barrier of the slot that products in flight read
+  uint32_t used = 0;  // empty barrier of the slot that products in flight may read
   element::clear(acc.r);
 #pragma unroll 1
   for (int32_t stage = 0; stage < num_stages; ++stage) {
@@ -156,11 +156,11 @@ __device__ __forceinline__ void multiply_runs(RunsAccumulators<kChannels>& acc, 
   element::fence_registers(acc.r);
 }
 
-// kCount neighbouring positions of each of the tile's staged channels, by all threads that multiply.
+// Stores the tile's staged channels, kCount contiguous positions per thread. Called by all consumer threads.
 template <typename Element, int kCount>
 __device__ __forceinline__ void store_runs_channels(const RunsParams& params, const RunsTile& tile,
                                                     int32_t first_channel, int32_t channels, uint32_t s_staged) {
-  constexpr int kOfChannel = kRunsPositions / kCount;  // threads
+  constexpr int kOfChannel = kRunsPositions / kCount;  // threads per channel
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t of_tile = thread % kOfChannel * kCount, position = tile.first_row * params.by_width.value + of_tile;
   if (of_tile >= params.rows * params.by_width.value || position >= params.positions) return;
@@ -188,7 +188,7 @@ __device__ __forceinline__ void store_runs_channels(const RunsParams& params, co
   }
 }
 
-// Stores the CTA's share of the tile's channels. `s_staged` is free once all threads that multiply are here.
+// Stores the CTA's share of the tile's channels. `s_staged` must be free once all consumer threads arrive.
 template <typename Element, int kChannels>
 __device__ __forceinline__ void store_runs_tile(const RunsAccumulators<kChannels>& acc, const RunsParams& params,
                                                 const RunsTile& tile, const ClusterSlice& share, uint32_t s_staged) {
@@ -204,7 +204,7 @@ __device__ __forceinline__ void store_runs_tile(const RunsAccumulators<kChannels
       ptx::store_shared(s_block + i % 2 * (kRunsStagedPitch * 4) + i / 2 * 32, __float_as_uint(acc.r[4 * j + i]));
     }
   }
-  ptx::named_barrier(1, kRunsConsumerThreads);  // everything is staged
+  ptx::named_barrier(1, kRunsConsumerThreads);  // all accumulators are written
   const int32_t channels = kChannels >> params.splits_log2, first = tile.first_channel + share.rank * channels;
   if (params.quads) {
     store_runs_channels<Element, 4>(params, tile, first, channels, s_staged);
@@ -215,12 +215,11 @@ __device__ __forceinline__ void store_runs_tile(const RunsAccumulators<kChannels
 
 #endif
 
-// Registers of a thread: 2 * 216 + 72 = 3 * 168.
+// Registers per thread: 2 * 216 + 72 = 3 * 168.
 inline constexpr int kRunsConsumerRegisters = 216;
 inline constexpr int kRunsLoaderRegisters = 72;
 
-// Not hopper::convolve(): the loading warp, which need not be one of a warpgroup, goes on without waiting for the
-// others.
+// Does not use hopper::convolve(): the loading warp does not wait for the others, and need not be part of a warpgroup.
 template <typename Element, int kChannels>
 __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPairedChannels ? 2 : 1)
     convolve_runs(const __grid_constant__ RunsParams params) {
@@ -242,7 +241,7 @@ __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPai
       if (params.splits > 1) ptx::mbarrier_expect(s_sums_barrier, params.sums_bytes);
     }
     __syncwarp();
-    ptx::named_arrive(1, kMeeting);  // the barriers exist
+    ptx::named_arrive(1, kMeeting);  // barriers are initialized
     if (params.splits > 1) ptx::cluster_arrive();
     load_runs(params, tile, s_weights, s_source, ring);
     if (params.splits > 1) ptx::cluster_wait();
@@ -255,8 +254,8 @@ __global__ void __launch_bounds__(runs_threads(kChannels), kChannels == kRunsPai
   multiply_runs<Element>(acc, params, tile.end_stage - tile.first_stage, s_weights, s_source, ring);
   const ClusterSlice share = reduce::slice_of_block(params.splits, kChannels);
   if (params.splits > 1) {
-    // The others' shares have room of their own, so that nobody waits for the slowest CTA before it sends.
-    ptx::cluster_wait();  // everybody's barrier exists
+    // The other CTAs' slices have a separate buffer, so that no CTA waits for the slowest one before it sends.
+    ptx::cluster_wait();  // all CTAs' barriers are initialized
     reduce::reduce_scatter_dsmem_async<kRunsConsumerThreads, 1, kChannels / 8>(
         [&](int) { return acc.r; }, params.splits, share, s_weights + params.sums_begin, s_sums_barrier);
   }

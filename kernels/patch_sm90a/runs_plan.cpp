@@ -10,7 +10,7 @@ namespace convt {
 namespace {
 
 constexpr int32_t kLeastSlots = 2, kMostSlots = 8;
-constexpr int32_t kMostTiles = 4;  // for each SM
+constexpr int32_t kMostTiles = 4;  // per SM
 constexpr int32_t kMostBox = 256;  // elements of a tensor map's box along a dimension
 
 int32_t log2_of(int64_t power) {
@@ -19,15 +19,15 @@ int32_t log2_of(int64_t power) {
   return log2;
 }
 
-// A tile's rows are some of one image, or several whole images.
+// Whether a tile's rows are part of one image, or several whole images.
 bool has_box(const ConvTProblem& problem, int32_t rows) {
   return problem.batch == 1 || problem.h.in % rows == 0 || rows % problem.h.in == 0;
 }
 
 int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Rows of grad_output follow each other, and its channels and the weights' rows begin where tensor maps and copies can;
-// positions of a channel of the result are one run.
+// Whether rows of grad_output are contiguous, its channels and the weights' rows are aligned for tensor maps and
+// copies, and positions of a result channel are contiguous.
 bool has_runs(const ConvTProblem& problem, int64_t element) {
   const int64_t* y = problem.y_stride;
   return has_runs_of_positions(problem) && y[3] == 1 && y[2] == problem.w.out &&
@@ -35,17 +35,17 @@ bool has_runs(const ConvTProblem& problem, int64_t element) {
          has_rows_of_taps(problem) && has_map_stride(problem.c_in, problem.w_stride[0], element);
 }
 
-// What the phases of a plan's kernel take, in microseconds: its time is their sum. Channels are counted by 64. From a
-// fit to 270 measurements of 26 layers on an H200.
+// Cost of each phase of the kernel in microseconds. Their sum is its time. Channels are counted in units of 64. Fitted
+// to 270 measurements of 26 layers on an H200.
 struct Costs {
   double launch, round;
-  double products, stage;  // of a stage
-  double traffic;  // of 10^6 bytes through L2
-  double sums, large_cluster;  // sent by the CTAs of a cluster; of eight of them
+  double products, stage;  // per stage
+  double traffic;  // per 10^6 bytes through L2
+  double sums, large_cluster;  // exchange between the CTAs of a cluster; extra cost of eight CTAs
   double stores;
-  double copies;  // each, of a stage that has more than four
-  double memory;  // for each microsecond at the rate of a copy
-  double few_slots;  // of a stage, where two slots are all there are
+  double copies;  // per copy beyond four in a stage
+  double memory;  // per microsecond at copy bandwidth
+  double few_slots;  // per stage, if there are only two slots
 };
 constexpr Costs kFloat32Costs = {7.6, 1.6, 0.108, 0.09, 0.0137, 1.53, 0.7, 0.27, 0.019, 0.46, 0.33};
 constexpr Costs kHalfCosts = {6.7, 2.2, 0.082, 0.16, 0.0365, 1.81, 0.6, 0.46, 0.019, 0.39, 0.28};
@@ -60,7 +60,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   plan->memory_us = (element * (input_elements(problem) + output_elements(problem)) + weights) / copy;
   const auto rounds = static_cast<double>(ceil_div(plan->num_blocks, int64_t{ctas} * device.num_sms));
   const double splits = tile.splits, channels = tile.channels / 64.0;
-  const double stages = rounds * ctas * ceil_div(layout.num_stages, tile.splits);  // of an SM
+  const double stages = rounds * ctas * ceil_div(layout.num_stages, tile.splits);  // per SM
   const double positions = tile.rows * problem.w.in;
   const double traffic = static_cast<double>(plan->num_blocks) * ceil_div(layout.num_stages, tile.splits) * 128e-6 *
                          (tile.channels + positions);
@@ -76,13 +76,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   plan->estimate_us = costs.launch + plan->compute_us + costs.memory * plan->memory_us;
 }
 
-// Slots for a plan's tile, and all that follows; false where it does not fit, or leaves SMs with nothing to gain.
+// Chooses the number of slots and completes the plan. Returns false if it does not fit, or if more CTAs gain nothing.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, int32_t ctas, Plan* plan) {
   PatchRunsTile& tile = tile_of<PatchRunsTile>(*plan);
   const int32_t room = shared_room(device, ctas);
   PatchRunsLayout layout;
   if (!make_patch_runs_layout(problem, tile, &layout) || layout.shared_bytes > room) return false;
-  // Clusters lie within regions of the GPU that are no multiple of 4 SMs.
+  // Clusters are placed within regions of the GPU whose number of SMs is not a multiple of 4.
   const int64_t sms = tile.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (layout.num_blocks > sms * (tile.splits > 1 ? ctas : kMostTiles)) return false;
   if (ctas > 1 && layout.num_blocks <= device.num_sms) return false;
@@ -132,7 +132,7 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   layout->row_bytes = h.kernel * layout->line_bytes;
   layout->boxes = layout->line_bytes % 16 == 0 && w.out <= kMostBox &&
                   std::min(plan.rows, h.in) * h.kernel <= kMostBox && has_box(problem, plan.rows);
-  // Of copies, channels whose taps are less than 16 bytes are read side by side.
+  // Without boxes, channels with less than 16 bytes of taps are read in parallel. The padding avoids bank conflicts.
   layout->channel_pitch = plan.rows * layout->row_bytes;
   if (!layout->boxes) layout->channel_pitch = round_up(layout->channel_pitch, 128) + (taps * element < 16 ? 32 : 0);
   layout->slots = plan.slots;
@@ -153,7 +153,7 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
 void add_patch_runs_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (!is_nonoverlapping(problem) || problem.direction != Direction::kGradInput || problem.w.in > kRunsPositions)
     return;
-  // Tiles that end within an image take longer than a little smaller ones that do not.
+  // Tiles that end within an image are slower than slightly smaller tiles that do not.
   int32_t rows = static_cast<int32_t>(std::min<int64_t>(kRunsPositions / problem.w.in, problem.batch * problem.h.in));
   int32_t box_rows = rows;
   while (!has_box(problem, box_rows)) --box_rows;

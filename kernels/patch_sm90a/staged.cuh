@@ -1,5 +1,5 @@
-// Results by way of shared memory: staged as they lie in the result, some channels at a time, so that a warp stores
-// whole runs of a row. A sector of 32 bytes that two stores share costs many times a whole one.
+// Stores through shared memory. Some channels at a time are written in the layout of the result, so that a warp stores
+// whole runs of a row. A 32-byte sector shared by two stores costs many times as much as a whole one.
 #pragma once
 
 #include "patch_sm90a/epilogue.cuh"
@@ -10,25 +10,25 @@ namespace convt::patch_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where a thread stages its results, and what it stores of all that is staged: a vector of kVector results of every
+// Where a thread writes its results in shared memory, and what it stores: a vector of kVector results of every
 // kChannels-th channel.
 template <typename Shape, int kVector>
 struct Staging {
   using Element = typename Shape::Element;
-  static constexpr int kStride = patch_staged_stride(Shape::kElement);  // of channels
+  static constexpr int kStride = patch_staged_stride(Shape::kElement);  // elements between channels
   static constexpr int kPlaces = kPatchPositions * Shape::kBlocks / kVector, kChannels = 128 / kPlaces;
 
-  Element* s_position[2];  // of the thread's first channel
-  int32_t positions;       // of the warpgroup, that exist
-  int32_t row_step;        // from a row of the patches to the next
-  int32_t channels;  // of the result, from the thread's first on; 0 where it has no such vector
-  int32_t first_channel;  // the thread's, of all groups
+  Element* s_position[2];  // for the thread's first channel
+  int32_t positions;       // existing positions of the warpgroup
+  int32_t row_step;        // elements between rows of the patches
+  int32_t channels;  // result channels from the thread's first on; 0 if the thread's vector does not exist
+  int32_t first_channel;  // the thread's first channel, counted over all groups
   const Element* s_vector;
   Element* g_vector;
 };
 
-// What a program adds to the thread's vectors, asked for before they are staged: loads among the steps otherwise wait
-// for memory a few vectors at a time.
+// Prefetches the tensor that a program adds to the thread's vectors. Loads among the steps would wait for memory a few
+// vectors at a time.
 template <typename Shape, int kVector>
 __device__ __forceinline__ void prefetch_added(const Params& params, const Staging<Shape, kVector>& staging) {
   using Element = typename Shape::Element;
@@ -41,14 +41,14 @@ __device__ __forceinline__ void prefetch_added(const Params& params, const Stagi
   }
 }
 
-// Stages a tile's results some channels at a time and stores them. kTogether: a thread's two positions are of one row.
+// Stores a tile's results through shared memory, some channels at a time. kTogether: a thread's positions share a row.
 template <typename Shape, int kVector, bool kTogether, bool kSteps>
 __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, const Params& params,
                                              const Staging<Shape, kVector>& staging, int32_t consumer,
                                              uint32_t s_bias) {
   using Element = typename Shape::Element;
   constexpr int kStride = Staging<Shape, kVector>::kStride;
-  constexpr int kBlocks = 4 / Shape::kElement;  // of 8 channels at a time
+  constexpr int kBlocks = 4 / Shape::kElement;  // of 8 channels per pass
   constexpr int kColumns = Shape::kColumns;
   if constexpr (kSteps) prefetch_added(params, staging);
 #pragma unroll
@@ -87,10 +87,10 @@ __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, con
         }
       }
     }
-    ptx::named_barrier(1 + consumer, 128);  // staged, and the buffer after this one has been read
+    ptx::named_barrier(1 + consumer, 128);  // the buffer is written, and the other buffer has been read
     using Word = std::conditional_t<kVector * Shape::kElement == 16, uint4, uint2>;
     constexpr int kStep = Staging<Shape, kVector>::kChannels;
-    // CTAs of one warpgroup have fewer registers.
+    // CTAs with one consumer warpgroup have fewer registers.
     constexpr int kRuns = epilogue::runs_together(kVector, 8 * kBlocks / kStep, Shape::kConsumers == 1 ? 8 : 16);
 #pragma unroll
     for (int k = 0; k < 8 * kBlocks; k += kRuns * kStep) {
@@ -120,13 +120,13 @@ __device__ __forceinline__ void store_staged(const Accumulators<Shape>& acc, con
   }
 }
 
-// Tiles of whole rows of pairs of columns, which are one run of memory as far as the end of an image. kEven: rows have
-// an even number of positions.
+// Tiles of whole rows of pairs of columns, which are contiguous up to the end of an image. kEven: rows have an even
+// number of positions.
 template <typename Shape, bool kEven, bool kSteps>
 __device__ __forceinline__ void store_rows(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {
   using Element = typename Shape::Element;
-  constexpr int kVector = kEven ? 16 / Shape::kElement : 4;  // rows of patches are a multiple of it
+  constexpr int kVector = kEven ? 16 / Shape::kElement : 4;  // divides the rows of patches
   using Staging = Staging<Shape, kVector>;
   const int32_t thread = static_cast<int32_t>(threadIdx.x % 128);
   const int32_t row_results = params.by_row.value * kPatchTaps;
@@ -154,8 +154,8 @@ __device__ __forceinline__ void store_rows(const Accumulators<Shape>& acc, const
   store_staged<Shape, kVector, kEven, kSteps>(acc, params, staging, consumer, s_bias);
 }
 
-// Tiles that begin and end anywhere, and store runs of up to 64 positions of every row of a channel's patches. kVector
-// results never are of two rows.
+// Tiles that begin and end anywhere. Stores runs of up to 64 positions of each row of a channel's patches. A vector of
+// kVector results never spans two rows.
 template <typename Shape, int kVector, bool kSteps>
 __device__ __forceinline__ void store_runs(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                            typename Shape::Element* s_staged, int32_t consumer, uint32_t s_bias) {

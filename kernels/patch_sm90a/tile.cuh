@@ -1,4 +1,4 @@
-// Which results a tile of the patch engine owns, and what a warpgroup holds of them.
+// The results of a tile of the patch kernel, and the fragment of a thread.
 #pragma once
 
 #include "element/operand.cuh"
@@ -9,10 +9,10 @@ namespace convt::patch_sm90a {
 
 using hopper::tile_step;
 
-// Of a patch in a stage, where patches are gathered.
+// Patch rows and columns per stage, if the kernel gathers.
 inline constexpr int kGatherRows = 2, kGatherColumns = kPatchTaps / kGatherRows;
 
-// kBlocks taps of a patch or sets of channels, of kPatchChannels channels each, of kPatchPositions positions for each
+// kBlocks taps of a patch or sets of channels, with kPatchChannels channels each, and kPatchPositions positions per
 // warpgroup.
 template <typename TraitsValue, PatchForm kFormValue, int kBlocksValue, int kConsumersValue>
 struct Shape {
@@ -23,20 +23,20 @@ struct Shape {
   static constexpr int kBlocks = kBlocksValue;
   static constexpr bool kByChannels = (kForm == PatchForm::kChannels);
   static constexpr bool kGathers = (kForm == PatchForm::kGather);
-  // Of a position in a row of the result, NCHW.
+  // Columns of a position in a row of the result, NCHW.
   static constexpr int kColumns = kGathers ? 1 : kForm == PatchForm::kPairs ? 2 : 4;
   static constexpr bool kSplit = Traits::kSplit;
-  static constexpr bool kShares = kGathers && kConsumers == kPatchSharingConsumers;  // a tile with other CTAs
-  static constexpr int kTaps = kGathers ? 1 : kBlocks;  // of a tile's results
-  static constexpr int kBlockBytes = patch_block_bytes(kSplit);  // weights of a stage
-  static constexpr int kSets = kBlocks == 2 ? 2 : 1;  // of accumulators of split products, in flight or being added
+  static constexpr bool kShares = kGathers && kConsumers == kPatchSharingConsumers;  // CTAs may share a tile
+  static constexpr int kTaps = kGathers ? 1 : kBlocks;  // taps of a tile's results
+  static constexpr int kBlockBytes = patch_block_bytes(kSplit);  // weights per stage
+  static constexpr int kSets = kBlocks == 2 ? 2 : 1;  // accumulator sets of split products, in flight or being added
   static constexpr int kSlotBlocks = patch_slot_blocks(kSplit, kBlocks);
   static constexpr int kElement = sizeof(Element);
-  // Both positions of a thread are neighbours, unless each of them has 16 bytes: then neighbouring threads' stores make
-  // whole sectors.
+  // Whether a thread's two positions are adjacent. If each of them already has 16 bytes, adjacent threads store whole
+  // sectors instead.
   static constexpr bool kNeighbours = !kByChannels && !(kForm == PatchForm::kQuads && kElement == 4);
-  // Threads exchange results, of which each has less than 16 bytes of a channel. Float32 gradients of two warpgroups
-  // were slower for it.
+  // Whether threads exchange results because each has less than 16 bytes of a channel. It is slower for float32
+  // gradients with two consumer warpgroups.
   static constexpr bool kExchanges = kGathers && (kElement == 2 || kConsumers == 1);
   static constexpr int kStagePositions = kConsumers * kPatchPositions;
   static constexpr int kStageChannels = 128 / kElement;
@@ -46,21 +46,21 @@ struct Shape {
   static constexpr int kStageBytes = patch_stage_bytes(kForm, kStagePositions, kElement);
 };
 
-// This thread's part of a tile: accumulator 4 * j + 2 * h + i of a product is column 8 * j + 2 * (lane % 4) + i of the
-// lane's position h. A block has a product.
+// Accumulators of a thread: accumulator 4 * j + 2 * h + i of a product is column 8 * j + 2 * (lane % 4) + i of the
+// lane's position h. Each block is a product.
 template <typename Shape>
 struct Accumulators {
   float r[Shape::kBlocks][kPatchChannels / 2];
 };
 
 struct Tile {
-  int32_t tap_h, tap_w;  // the first of its taps
+  int32_t tap_h, tap_w;  // first tap
   int32_t channel_tile;
   int32_t group;
-  int32_t begin;  // the first position
+  int32_t begin;  // first position
 };
 
-// Neighbouring tiles share their source in L2: taps first, then channels, groups, positions.
+// Order of tiles: taps fastest, then channels, groups, positions, so that consecutive tiles share their source in L2.
 template <typename Shape>
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
@@ -80,13 +80,13 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   return tile;
 }
 
-// The first tile of a CTA. Division takes its time, and most kernels share no tile.
+// The first tile of a CTA. Avoids the division in kernels that do not share tiles.
 template <typename Shape>
 __device__ __forceinline__ int32_t first_tile(const Params& params) {
   return Shape::kShares ? hopper::first_tile(params) : static_cast<int32_t>(blockIdx.x);
 }
 
-// The stages of a tile that a CTA multiplies: CTAs of a cluster have the same tile, and each some of its stages.
+// The stages of a tile that a CTA multiplies. CTAs of a cluster split the stages of one tile.
 struct Stages {
   int32_t begin, end;
 };
@@ -98,7 +98,7 @@ __device__ __forceinline__ Stages stages_of_block(const Params& params) {
   return {params.num_chunks * rank / params.splits, params.num_chunks * (rank + 1) / params.splits};
 }
 
-// The place of a lane's position 0 or 1 among 64 positions of its warpgroup.
+// Index of a lane's position 0 or 1 among the 64 positions of its warpgroup.
 template <typename Shape>
 __device__ __forceinline__ int32_t position_of_thread(int which) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x % 128);

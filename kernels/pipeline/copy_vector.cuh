@@ -1,5 +1,4 @@
-// Copies of a few neighbouring elements into a slot of a ring, whatever their size.
-// Must not know: what is in a slot.
+// Copies of a few contiguous elements of any size into a slot of a ring. Must not know: slot contents.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,8 @@ namespace convt::pipeline {
 
 #ifdef CONVT_HAS_WGMMA
 
-// kBytes from global to shared memory, or zeros. Copies are at least 4 bytes: a half goes through a register.
+// Copies kBytes from global to shared memory, or writes zeros. cp.async needs at least 4 bytes, so a half goes through
+// a register.
 template <int kBytes>
 __device__ __forceinline__ void copy_vector(uint32_t shared, const void* global, bool copy) {
   if constexpr (kBytes == 2) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void copy_vector(uint32_t shared, const void* global,
   }
 }
 
-// Copies a vector that exists.
+// Copies unconditionally.
 template <int kBytes>
 __device__ __forceinline__ void copy_vector(uint32_t shared, const void* global) {
   if constexpr (kBytes == 2) {
@@ -35,7 +35,7 @@ __device__ __forceinline__ void copy_vector(uint32_t shared, const void* global)
   }
 }
 
-// This thread's part of a stage is on its way, or there.
+// Arrives on the full barrier once this thread's copies of the stage have completed.
 template <int kBytes>
 __device__ __forceinline__ void producer_arrive(const Ring& ring) {
   if constexpr (kBytes == 2) {

@@ -7,8 +7,7 @@
 
 namespace convt::pipeline {
 
-// A ring of slots in shared memory with two barriers each: full (the producers have arrived) and empty (the consumers
-// have).
+// A ring of slots in shared memory with two mbarriers each: full (producers arrive) and empty (consumers arrive).
 class Ring {
  public:
   __device__ __forceinline__ Ring(uint32_t s_barriers, int32_t slots) : s_barriers_(s_barriers), slots_(slots) {}
@@ -18,7 +17,7 @@ class Ring {
   __device__ __forceinline__ int32_t slot() const { return slot_; }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   __device__ __forceinline__ void wait_full() const { ptx::mbarrier_wait(full(), parity_); }
-  // The first time around every slot is empty.
+  // All slots are empty in the first round.
   __device__ __forceinline__ void wait_empty() const { ptx::mbarrier_wait(empty(), parity_ ^ 1); }
 #endif
   __device__ __forceinline__ void advance() {
@@ -36,8 +35,8 @@ class Ring {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-// The barriers of slots begin .. end - 1 of rings that follow each other, by one thread: how many arrive when a slot is
-// full, and how many when it is empty. fence_mbarrier_init() comes behind the last of them.
+// One thread initializes the barriers of slots begin .. end - 1, with `full` and `empty` arrivals per phase. Rings may
+// be adjacent. The caller runs fence_mbarrier_init() after the last of them.
 __device__ __forceinline__ void init_slots(uint32_t s_barriers, int32_t begin, int32_t end, uint32_t full,
                                            uint32_t empty) {
 #pragma unroll 1
@@ -47,7 +46,7 @@ __device__ __forceinline__ void init_slots(uint32_t s_barriers, int32_t begin, i
   }
 }
 
-// Every warp says for itself that it has left a slot.
+// Each warp arrives once when it has finished reading a slot.
 __device__ __forceinline__ void release(uint32_t empty) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(empty);

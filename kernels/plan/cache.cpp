@@ -13,8 +13,8 @@
 namespace convt {
 namespace {
 
-// Everything that candidate_plans() reads, and the preferred one of these, as numbers: no padding, so equal problems
-// have equal keys.
+// Every input of candidate_plans() and the preferred candidate, as integers. The array has no padding, so equal
+// problems have equal keys.
 using Key = std::array<int64_t, 39>;
 
 Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t preferred) {
@@ -55,8 +55,8 @@ struct HashKey {
 
 using Plans = std::shared_ptr<const std::vector<Plan>>;
 
-// Whether a call that could not have `before` cannot have `plan` either: it needs its tensors to begin as well as that
-// one does, and a workspace that is not much smaller.
+// Whether a call that cannot run `before` cannot run `plan` either: `plan` requires at least the same alignment, and
+// its workspace is more than a quarter of that of `before`.
 bool needs_as_much(const Plan& plan, const Plan& before) {
   constexpr int64_t kMuchSmaller = 4;
   return plan.source_on_vectors >= before.source_on_vectors && plan.weight_on_vectors >= before.weight_on_vectors &&
@@ -64,7 +64,8 @@ bool needs_as_much(const Plan& plan, const Plan& before) {
          plan.workspace_bytes >= (before.workspace_bytes + kMuchSmaller - 1) / kMuchSmaller;
 }
 
-// A plan is passed over only for its needs, so behind one that needs nothing none is ever asked for.
+// Removes candidates that no call reaches. A call skips a plan only if it cannot meet the plan's requirements, so
+// nothing after a plan without requirements is reachable.
 std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates, int64_t preferred) {
   std::vector<Plan> kept;
   if (preferred < static_cast<int64_t>(candidates.size())) kept.push_back(candidates[preferred]);
@@ -77,7 +78,7 @@ std::vector<Plan> plans_of_calls(const std::vector<Plan>& candidates, int64_t pr
   return kept;
 }
 
-// Least recently used entries go first. Not thread-safe by itself.
+// LRU cache. Not thread-safe by itself.
 class Cache {
  public:
   Plans find(const Key& key) {
@@ -88,7 +89,7 @@ class Cache {
   }
 
   void insert(const Key& key, const Plans& plans) {
-    if (places_.count(key) > 0) return;  // another thread was faster
+    if (places_.count(key) > 0) return;  // another thread inserted the key first
     entries_.push_front({key, plans});
     places_.emplace(key, entries_.begin());
     bytes_ += bytes_of(entries_.front());
@@ -107,14 +108,14 @@ class Cache {
     Plans plans;
   };
 
-  // A node of the list and one of the table, which has the key again, each with two or three pointers and the
-  // allocator's own words; a block for the plans.
+  // Approximate memory of an entry: a list node and a table node (which repeats the key), two or three pointers each,
+  // allocator overhead, and one block of plans.
   static size_t bytes_of(const Entry& entry) {
     constexpr size_t kPointers = 16 * sizeof(void*);
     return sizeof(Entry) + sizeof(Key) + kPointers + sizeof(std::vector<Plan>) + entry.plans->size() * sizeof(Plan);
   }
 
-  std::list<Entry> entries_;  // used last first
+  std::list<Entry> entries_;  // most recently used first
   std::unordered_map<Key, std::list<Entry>::iterator, HashKey> places_;
   size_t bytes_ = 0;
 };
@@ -122,13 +123,13 @@ class Cache {
 std::mutex mutex;
 
 Cache& cache() {
-  static Cache* const only = new Cache;  // never destroyed: threads may still call while the process ends
+  static Cache* const only = new Cache;  // never destroyed: threads may still call during process exit
   return *only;
 }
 
-constexpr int64_t kChoiceAlone = -1;  // in the place of the preferred candidate
+constexpr int64_t kChoiceAlone = -1;  // replaces `preferred` in the keys of cached_choice()
 
-// What the key is remembered by, or what `search` finds now.
+// Returns the cached plans of `key`, or runs `search` and caches its result.
 template <typename Search>
 Plans remembered(const Key& key, const Search& search) {
   {
@@ -146,7 +147,7 @@ Plans remembered(const Key& key, const Search& search) {
 std::shared_ptr<const std::vector<Plan>> cached_plans(const ConvTProblem& problem, const DeviceInfo& device,
                                                       int64_t preferred) {
   return remembered(make_key(problem, device, preferred), [&] {
-    // A benchmark runs several candidates of one problem: they are planned once.
+    // A benchmark runs several candidates of one problem. all_candidates() plans them once.
     return plans_of_calls(preferred == 0 ? candidate_plans(problem, device) : all_candidates(problem, device),
                           preferred);
   });

@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kMaxCandidates = 24;
 
-// 64 bits hold the elements of every tensor, and the distance from its first to its last, with some room.
+// Rejects tensors whose element count or extent in memory exceeds 2^60, so that 64-bit index arithmetic cannot
+// overflow.
 void check_sizes(const ConvTProblem& problem) {
   constexpr double kMost = static_cast<double>(int64_t{1} << 60);
   struct Tensor {
@@ -41,20 +42,20 @@ void check_sizes(const ConvTProblem& problem) {
   }
 }
 
-// In a class whose operands are single TF32 numbers or halves.
+// Whether the class multiplies single TF32 or half-precision values, without splitting operands.
 bool multiplies_single_terms(const ConvTProblem& problem) {
   const bool half = problem.dtype == DataType::kFloat16 || problem.dtype == DataType::kBFloat16;
   return half ? problem.precision == Precision::kHalf
               : problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32;
 }
 
-// Whether its kernels multiply by fused multiply-adds, in every class that they serve.
+// Whether the family's kernels run on CUDA cores in every class that it supports.
 bool is_without_tensor_cores(const Family& family) {
   return family.serves == &any_class || family.serves == &sums_as_ieee;
 }
 
-// The group of engines that share an allowance of candidates. The CUDA-core engines for few channels share one: they
-// have candidates for the same layers.
+// Engines that share one limit on the number of candidates. The CUDA-core engines for few channels share one, because
+// they have candidates for the same layers.
 std::string_view allowance_group(const Plan& plan) {
   const std::string_view engine = plan.family->engine;
   return engine == "depthwise" || engine == "direct" || engine == "streamed" ? "thin" : engine;
@@ -70,7 +71,8 @@ bool is_same(const Plan& a, const Plan& b) {
   return fields_of(a) == fields_of(b);
 }
 
-// No plan without tensor cores has a shorter estimate, by how much of the rate their engines are expected to reach.
+// Lower bound of the estimates of all CUDA-core plans, from the fraction of peak that their engines are expected to
+// reach.
 double least_us_without_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
   const double longer = problem.direction == Direction::kGradWeight ? 1.7 : 2.1;
   const double per_us =
@@ -78,7 +80,6 @@ double least_us_without_tensor_cores(const ConvTProblem& problem, const DeviceIn
   return longer * useful_multiply_adds(problem) / per_us;
 }
 
-// Adds the family's candidates.
 void add_plans(const Family& family, const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   const size_t first = plans->size();
   family.add(problem, device, plans);
@@ -110,11 +111,11 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
   for (const Family& family : families()) {
     if (family.serves(problem, device)) add_plans(family, problem, device, &plans);
   }
-  // The chosen plan stays first: its search may have missed one that is little better.
+  // The chosen plan stays first. The bounded search of choose_plan() may have missed a slightly better plan.
   std::stable_sort(plans.begin() + 1, plans.end(),
                    [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-  // That plan once, the best ones of every group of engines, and the best of every instance. A name is one constant, so
-  // its address will do.
+  // Keep the chosen plan once, the best plans of each group of engines, and the best plan of each instance. Each kernel
+  // name is one constant, so pointers are compared.
   std::vector<Plan> kept;
   std::map<std::string_view, size_t> of_group;
   std::vector<const char*> seen;
@@ -128,7 +129,8 @@ std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo&
 }
 
 std::vector<size_t> contenders(const std::vector<Plan>& candidates, size_t most) {
-  // Another tile of a kernel that already takes part has to be this much better by its estimate than one of another.
+  // Selecting a plan adds a penalty to the scores of the remaining plans of the same kernel and of the same group of
+  // engines, relative to their estimates.
   constexpr double kSameKernel = 0.2, kSameGroup = 0.1, kHopeless = 2.5, kOverheadUs = 4;
   std::vector<size_t> chosen;
   std::vector<double> scores;

@@ -1,4 +1,4 @@
-// Operations of a problem, the time that no kernel falls short of, and how long PyTorch's operator takes.
+// Operation counts, a lower bound on kernel time, and a cost model of PyTorch's operators.
 #include "plan/cost.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace convt {
 namespace {
 
-// (input coordinate, tap) pairs of one axis whose output coordinate exists: of very long kernels by a sample of taps.
+// (input coordinate, tap) pairs of one axis whose output coordinate exists. Very long kernels are sampled.
 double useful_pairs(const Axis& axis) {
   constexpr int64_t kMostCounted = 1 << 16;
   const int64_t step = ceil_div(int64_t{axis.kernel}, kMostCounted);
@@ -62,18 +62,18 @@ double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double ra
 
 namespace {
 
-// How long PyTorch's operator takes, by formulas that were fitted to measurements of PyTorch 2.11 with cuDNN 9.19 on an
-// H200, so that most of these are longer: nobody who asked for nothing is to be made slower.
+// Cost model of PyTorch's operators, fitted to PyTorch 2.11 with cuDNN 9.19 on an H200. The formulas stay below most
+// measurements, so that a call without any opt-in is not made slower.
 
-// Of depthwise layers of 3 x 3 and 5 x 5 taps, for which cuDNN has kernels of their own: passes over both images at
-// copy bandwidth, and the rate of the products, in TFLOP/s. 120 measurements of 10 layers: forward, gradients of the
-// input and the weight, default precision and bfloat16, both layouts.
+// Depthwise layers of 3 x 3 and 5 x 5 taps, for which cuDNN has special kernels: passes over both images at copy
+// bandwidth, and the multiply rate in TFLOP/s. Fitted to 120 measurements of 10 layers: forward, gradients of the input
+// and the weight, default precision and bfloat16, both layouts.
 struct DepthwiseTimes {
   double passes;
   double tflops;
 };
 constexpr DepthwiseTimes kDepthwiseTimes[3][2][2][2] = {
-    // Forward, float32: NCHW without stride and with one, then channels_last; then in half precision.
+    // Forward, float32: NCHW with stride 1 and 2, then channels_last; then the same in half precision.
     {{{{0.45, 1.75}, {1, 0.4}}, {{0.45, 8.2}, {1.45, 1.45}}}, {{{1.4, 15}, {1, 0.4}}, {{1.2, 9.2}, {1.6, 2.1}}}},
     // Gradient of the input.
     {{{{1.2, 7}, {0.5, 2.7}}, {{0.1, 7.6}, {0.55, 8}}}, {{{1.4, 15}, {1.6, 10.5}}, {{0.67, 19}, {1.05, 14}}}},
@@ -81,7 +81,7 @@ constexpr DepthwiseTimes kDepthwiseTimes[3][2][2][2] = {
     {{{{2.3, 7.5}, {3, 4.9}}, {{0, 8.8}, {0.4, 4.7}}}, {{{1.2, 9}, {0.9, 2.2}}, {{2, 17}, {1.75, 16}}}},
 };
 
-// In all classes but float64; 0 for other layers.
+// All classes except float64. Returns 0 for other layers.
 double torch_depthwise_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const Axis &h = problem.h, &w = problem.w;
   if (problem.groups == 1 || problem.c_in != problem.groups || problem.c_out != problem.groups) return 0;
@@ -92,29 +92,29 @@ double torch_depthwise_us(const ConvTProblem& problem, const DeviceInfo& device)
   const DepthwiseTimes& times = kDepthwiseTimes[static_cast<int32_t>(problem.direction)][bytes == 2]
                                                [is_channels_last(problem.x_stride)][h.stride == 2];
   const double images_us = bytes * (input_elements(problem) + output_elements(problem)) * 1e-3 / device.copy_gb_per_s;
-  const double machine = device.num_sms * device.clock_ghz / (132 * 1.89);  // beside an H200
+  const double machine = device.num_sms * device.clock_ghz / (132 * 1.89);  // throughput relative to an H200
   constexpr double kCallUs = 6.5;
   return kCallUs + times.passes * images_us + 2e-6 * useful_multiply_adds(problem) / machine / times.tflops;
 }
 
-// What a call has to do, beside an H200: operations, and the microseconds that bytes take at copy bandwidth.
+// Work of a call, normalized to an H200: operations, and the microseconds that its bytes take at copy bandwidth.
 struct TorchWork {
   double mflops;
   double images_us;  // x and y
-  double used_us;  // the same without outputs that have no tap, which gradients do not need
+  double used_us;  // x and y, without outputs that no tap reaches, which gradients do not need
   double weight_us;
 };
 
-// Of the gradient of the weight on tensor cores: 70 layers of networks in each of four cases. About seven of eight of
-// the 280 measurements are longer.
+// Gradient of the weight on tensor cores, fitted to 70 network layers in each of four cases. About seven of eight of
+// the 280 measurements are longer than the model.
 struct GradWeightCosts {
   double call_us;
-  double tflops;  // of full_channels and more
-  double few_channels;  // power of (channels / full_channels) that fewer reach of that
+  double tflops;  // at full_channels and more
+  double few_channels;  // exponent of (channels / full_channels) for fewer channels
   double full_channels;
-  double overlaps;  // times as long without stride
-  // Microseconds per microsecond that the bytes take at copy bandwidth: of both images, where memory bounds the kernel;
-  // of the weight; of both images again for the copies from NCHW to channels_last.
+  double overlaps;  // slowdown at stride 1
+  // Microseconds per microsecond that the bytes take at copy bandwidth: both images, if memory bounds the kernel; the
+  // weight; both images again for the copies from NCHW to channels_last.
   double passes, weight, copies;
 };
 constexpr GradWeightCosts kGradWeightCosts[2][2] = {
@@ -123,7 +123,7 @@ constexpr GradWeightCosts kGradWeightCosts[2][2] = {
     {{18.7, 850, 2.37, 63.5, 1.24, 1.12, 7.1, 3.64}, {9.2, 760, 2.0, 62.5, 1.13, 1.16, 1.1, 0}},  // half precision
 };
 
-// Without groups and for 8 channels and more.
+// Ungrouped layers with at least 8 channels.
 double torch_grad_weight_us(const ConvTProblem& problem, const TorchWork& work) {
   const GradWeightCosts& fit =
       kGradWeightCosts[problem.precision == Precision::kHalf][is_channels_last(problem.x_stride)];
@@ -136,17 +136,18 @@ double torch_grad_weight_us(const ConvTProblem& problem, const TorchWork& work) 
          (product ? 0 : fit.copies * work.images_us);
 }
 
-// Of the other directions on tensor cores: seven of eight of 560 measurements (70 layers of networks, forward and
-// gradient of the input, TF32 and bfloat16, both layouts) are longer. Microseconds per microsecond that the operands'
-// bytes take at copy bandwidth, unless said.
+// Forward and gradient of the input on tensor cores. Seven of eight of 560 measurements are longer than the model (70
+// network layers, both directions, TF32 and bfloat16, both layouts). Units: microseconds per microsecond that the
+// operands' bytes take at copy bandwidth, unless stated.
 struct TensorCoreCosts {
   double call_us;
-  double tflops;  // of 64 channels and more
-  double few_channels;  // power of (channels / 64) that fewer reach of that
-  double passes;  // over both images, in a kernel bound by memory
-  double weight;  // of the weight's bytes
-  double nhwc_weight;  // the same in channels_last: of layers of 1024 channels, whose long sums cuDNN is fastest at
-  // What NCHW costs on top: cuDNN copies to channels_last and back.
+  double tflops;  // at 64 channels and more
+  double few_channels;  // exponent of (channels / 64) for fewer channels
+  double passes;  // over both images, in a memory-bound kernel
+  double weight;  // bytes of the weight
+  double nhwc_weight;  // `weight` in channels_last. It reflects layers of 1024 channels, whose long sums are cuDNN's
+                       // fastest case.
+  // Additional cost of NCHW: cuDNN copies to channels_last and back.
   double copy_call_us, copy_images, copy_weight;
 };
 constexpr TensorCoreCosts kForwardTf32 = {10.5, 350, 0.6, 1.2, 3.6, 3.6, 6.0, 3.0, 5.7};
@@ -154,7 +155,7 @@ constexpr TensorCoreCosts kForwardHalf = {9.0, 760, 1.0, 0.95, 3.9, 0.4, 9.0, 4.
 constexpr TensorCoreCosts kGradientTf32 = {8.5, 400, 0.75, 1.05, 2.1, 0, 6.0, 1.9, 3.5};
 constexpr TensorCoreCosts kGradientHalf = {8.0, 800, 0.5, 1.0, 2.9, 0.2, 8.5, 3.7, 6.0};
 
-// What PyTorch computes with kernels that nobody tuned, in TFLOP/s; 0: with its tuned ones.
+// TFLOP/s of layers for which PyTorch has no tuned kernels; 0 for other layers.
 double untuned_tflops(const ConvTProblem& problem, bool forward, bool half, bool channels_last) {
   const int64_t channels = std::min(problem.c_in, problem.c_out) / problem.groups;
   const bool strided = problem.h.stride > 1 || problem.w.stride > 1;
@@ -168,14 +169,14 @@ double untuned_tflops(const ConvTProblem& problem, bool forward, bool half, bool
   if (channels < 8 && of_weight) return half ? 22 : 20;
   if (channels < 8) return forward ? 16 : 40;
   if (forward && strided && dilated) return half ? 88 : 5.2;
-  // One layer, 21 channels and 16 x 16 taps, in all directions and layouts: 10 to 15 TFLOP/s, in half precision 19
-  // to 25. Taken faster than that, so that no call is made slower.
+  // Measured on one layer, 21 channels and 16 x 16 taps, in all directions and layouts: 10 to 15 TFLOP/s, in half
+  // precision 19 to 25. The model assumes more, so that no call is made slower.
   const bool large = int64_t{problem.h.kernel} * problem.w.kernel >= 100;
   if (large && channels < 32) return half ? 27 : 16;
   return 0;
 }
 
-// Of the classes that PyTorch computes on tensor cores.
+// The classes that PyTorch computes on tensor cores.
 double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool half = problem.precision == Precision::kHalf;
   const bool forward = problem.direction == Direction::kForward;
@@ -185,11 +186,11 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
   const double y_us = us_per_element * output_elements(problem);
   const double weight_us = us_per_element * static_cast<double>(problem.c_in * (problem.c_out / problem.groups) *
                                                                 problem.h.kernel * problem.w.kernel);
-  // Gradients need only the outputs that have a tap.
+  // Gradients need only the outputs that a tap reaches.
   const double used = forward ? 1
                               : std::min(1.0, static_cast<double>(problem.h.kernel) / problem.h.stride) *
                                     std::min(1.0, static_cast<double>(problem.w.kernel) / problem.w.stride);
-  const double machine = device.num_sms * device.clock_ghz / (132 * 1.89);  // beside an H200
+  const double machine = device.num_sms * device.clock_ghz / (132 * 1.89);  // throughput relative to an H200
   const double mflops = 2e-6 * useful_multiply_adds(problem) / machine;
   const double used_us = x_us + used * y_us;
   const bool channels_last = is_channels_last(problem.x_stride);
@@ -205,28 +206,28 @@ double torch_tensor_core_us(const ConvTProblem& problem, const DeviceInfo& devic
   const int64_t taps = int64_t{problem.h.kernel} * problem.w.kernel;
   const int64_t strides = int64_t{problem.h.stride} * problem.w.stride;
   if (channels_last) {
-    // Without stride, 4 layers of 32 and 64 channels in both classes and directions: 1.41 times and more of that, with
-    // 32 channels 1.57. Forward in TF32 with stride 2 and overlapping taps, 5 layers: 1.36 times and more.
+    // Stride 1, 4 layers of 32 and 64 channels in both classes and directions: at least 1.41 times the model, with 32
+    // channels 1.57 times. Forward in TF32 with stride 2 and overlapping taps, 5 layers: at least 1.36 times.
     const bool overlaps = taps > strides && problem.h.dilation == 1 && problem.w.dilation == 1;
     const bool few = std::max(problem.c_in, problem.c_out) <= 64;
     if (overlaps && strides == 1 && few) tflops /= channels <= 32 ? 1.55 : 1.4;
-    // One with fewer taps and 512 channels: 1.19 times.
+    // One layer with fewer taps and 512 channels: 1.19 times.
     if (overlaps && strides == 4 && forward && !half) tflops /= taps < 16 && problem.c_in >= 512 ? 1.18 : 1.35;
   }
-  // Patches in channels_last: 11 layers, 2 x 2 and 4 x 4, took at least these.
+  // Kernel equal to stride in channels_last: 11 layers, 2 x 2 and 4 x 4, take at least this long.
   const bool patches = forward && channels_last && taps > 1 && problem.h.kernel == problem.h.stride &&
                        problem.w.kernel == problem.w.stride && channels >= 32;
   const double passes = patches ? 1.8 * std::pow(std::max(1.0, taps / 4.0), 0.8) : fit.passes;
   const double kernel_us = fit.call_us + std::max(mflops / tflops, passes * used_us) +
                            (channels_last ? fit.nhwc_weight : fit.weight) * weight_us;
   const bool product = taps == 1 && strides == 1;
-  if (channels_last || product) return kernel_us;  // a product of matrices needs no copies
+  if (channels_last || product) return kernel_us;  // a matrix product needs no copies
   return kernel_us + fit.copy_call_us + fit.copy_images * (x_us + y_us) + fit.copy_weight * weight_us;
 }
 
-// What the fits above are multiplied by, as 70 layers outside the list that they are made of show
-// (benchmarks/unseen_fitting.csv): where ours was faster by more than they say it is above 1, where a
-// call of ours was slower below. Grouped layers are always ours.
+// Correction factors of the fits above, from 70 held-out layers (benchmarks/unseen_fitting.csv). A factor is above 1
+// where convt_ext is faster on these layers than the fits predict, and below 1 where a call is slower. Grouped layers
+// always run in convt_ext.
 double beside_the_list(const ConvTProblem& problem) {
   if (problem.groups > 1) return 1;
   const bool half = problem.precision == Precision::kHalf, channels_last = is_channels_last(problem.x_stride);
@@ -238,7 +239,7 @@ double beside_the_list(const ConvTProblem& problem) {
   return 1;
 }
 
-// Of a gradient in float32: from the multiply-adds at full rate, and both tensors read or written once.
+// Gradient in float32. Inputs: time of the multiply-adds at full rate, and of reading or writing both tensors once.
 double torch_gradient_us(const ConvTProblem& problem, double multiply_us, double bytes_us) {
   const bool input = problem.direction == Direction::kGradInput;
   constexpr double kCallUs = 8;
@@ -251,8 +252,7 @@ double torch_gradient_us(const ConvTProblem& problem, double multiply_us, double
   return (untuned ? std::max(tuned_us, 2.6 * (multiply_us + bytes_us)) : tuned_us) + kCallUs;
 }
 
-// PyTorch's time of a forward pass with a stride, in both layouts: 146 measurements of 73 layers. Few channels are
-// slow.
+// Forward with stride > 1, both layouts: 146 measurements of 73 layers. Few channels are slow.
 double torch_strided_us(int64_t channels, bool channels_last, double multiply_us, double copies_us) {
   constexpr double kCallUs = 10;
   if (channels >= 64) return 1.65 * multiply_us + (channels_last ? 1.8 : 1.0) * copies_us + kCallUs;
@@ -260,16 +260,16 @@ double torch_strided_us(int64_t channels, bool channels_last, double multiply_us
   return (channels_last ? 1.1 : 1.0) * passes * (multiply_us + copies_us) + kCallUs;
 }
 
-// Of the exact classes, on the GPU.
+// GPU time of the exact classes.
 double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool float64 = problem.dtype == DataType::kFloat64, aten = problem.precision == Precision::kAten;
   const double multiply_us = useful_multiply_adds(problem) /
                              (multiply_adds_per_cycle(device, float64) * device.num_sms * device.clock_ghz * 1e3);
   const double batch = static_cast<double>(problem.batch), gb_to_us = 1e-3 / device.copy_gb_per_s;
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
-  const double call_us = float64 ? 25 : 9;  // of float64 with the host's part: its own was not measured
+  const double call_us = float64 ? 25 : 9;  // float64 includes the host's part, which was not measured separately
   if (aten) {
-    // One image at a time: a GEMM into columns, and the sum of the columns. About nine passes over them.
+    // One image at a time: a GEMM into columns, then col2im. About nine passes over the columns.
     const double columns = bytes * batch * problem.c_out * problem.h.kernel * problem.w.kernel *
                            (static_cast<double>(problem.h.in) * problem.w.in);
     constexpr double kImageUs = 12;
@@ -286,7 +286,7 @@ double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
   if (strided && !float64) return torch_strided_us(channels, channels_last, multiply_us, copies_us);
   if (channels < 16) return 1.2 * (1.55 * multiply_us + copies_us + call_us);
   if (float64) return 2 * multiply_us + call_us;
-  // Large kernels on many channels go through a transform that needs fewer products.
+  // Large kernels on many channels use a transform that needs fewer multiplications.
   const bool transform = channels >= 64 && int64_t{problem.h.kernel} * problem.w.kernel >= 15;
   return (transform ? 0.55 : 2.2) * multiply_us + copies_us + call_us;
 }
@@ -303,7 +303,8 @@ double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
   const double on_gpu = depthwise_us > 0 ? depthwise_us
                         : tensor_cores   ? beside_the_list(problem) * torch_tensor_core_us(problem, device)
                                          : torch_exact_us(problem, device);
-  // The GPU waits at least as long for the host, which takes longer to issue PyTorch's call than ours.
+  // The GPU waits at least this long for the host. The host takes longer to issue PyTorch's call than that of
+  // convt_ext.
   constexpr double kIssueUs = 17;
   return exact && problem.direction == Direction::kForward ? std::max(on_gpu, kIssueUs) : on_gpu;
 }

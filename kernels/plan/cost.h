@@ -1,5 +1,5 @@
-// What the families' searches for plans share: estimates of time, the plans that are best by them, and the memory of
-// slabs. Units: issue slots and cycles of one SM, bytes, microseconds.
+// Shared by the plan searches of all families: time estimates, lists of the best plans, and the memory of slabs. Units:
+// issue slots and cycles of one SM, bytes, microseconds.
 // Must not know: torch, CUDA, any family.
 #pragma once
 
@@ -15,10 +15,10 @@
 
 namespace convt {
 
-// Multiply-adds that land inside the output, whole problem.
+// Multiply-adds of the whole problem whose output coordinate exists.
 double useful_multiply_adds(const ConvTProblem& problem);
 
-// Of the whole input and the whole output; gradients have their shapes.
+// Elements of the whole input and the whole output. Gradients have the same shapes.
 inline double input_elements(const ConvTProblem& problem) {
   return static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
 }
@@ -26,39 +26,38 @@ inline double output_elements(const ConvTProblem& problem) {
   return static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
 }
 
-// Whether no tensor cores are asked for. The least times of calls are fitted for these classes and the others apart.
+// Whether the class excludes tensor cores. The cost model of PyTorch is fitted separately for exact classes.
 inline bool is_exact(const ConvTProblem& problem) {
   return problem.precision == Precision::kIeee || problem.precision == Precision::kAten;
 }
 
-// `longer` times what a plan takes on `device` relative to the reference GPU, h200(): in proportion to the rates of
-// multiply-adds, so that the candidates of a gradient of the weight, whose plans decide bits, have the same order on
-// every GPU.
+// Scales `longer`, a time on the reference GPU h200(), by the ratio of multiply-add rates. Plans of the gradient of the
+// weight determine result bits, and this scaling keeps the order of its candidates the same on every GPU.
 double proportion(const DeviceInfo& device, bool float64, double longer = 1);
 
-// Makes the plan's times so many times as long.
+// Multiplies the plan's times by `longer`.
 void estimate_in_proportion(double longer, Plan* plan);
 
-// Slabs are arrays of partial sums, as large as the weight, that reduce/ adds to its gradient.
+// Slabs are arrays of partial sums, as large as the weight. reduce/ adds them into the gradient.
 inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
 
-// The pixels that one float32 sum of a gradient of the weight adds up, where the workspace allows: few enough for small
-// rounding errors. The same on all GPUs, as it decides the order of the sums.
+// Limit on the pixels that one float32 accumulator of a gradient of the weight adds, if the workspace allows. It bounds
+// rounding errors. It is the same on all GPUs, because it determines the order of sums.
 inline constexpr int64_t kLongestChain = 16384;
 
-// Shared memory of a CTA in the gradient of the weight on CUDA cores. It decides tiles and chunks, and so the order of
-// the sums: all GPUs have that of compute capability 7.5, which has the least (1 KiB is the system's).
+// Shared memory of a CTA in the gradient of the weight on CUDA cores. It determines tiles and chunks, and so the order
+// of sums. All GPUs use the limit of compute capability 7.5, which is the smallest (1 KiB is reserved by the system).
 inline constexpr int32_t kGradWeightShared = 63 * 1024;
 
-// What `slabs` slabs take, or 2^60 where that is more than any memory.
+// Bytes of `slabs` slabs, or 2^60 if that exceeds any memory.
 inline int64_t slab_bytes(const ConvTProblem& problem, int64_t slabs) {
   constexpr int64_t kMostBytes = int64_t{1} << 60;
   const int64_t elements = weight_elements(problem), bytes = problem.dtype == DataType::kFloat64 ? 8 : 4;
   return slabs > kMostBytes / bytes / elements ? kMostBytes : slabs * elements * bytes;
 }
 
-// The units of pixels that a chunk has: about `wanted` chunks, of chains that are not too long, whose slabs fit. A unit
-// is `pixels` long in a chain.
+// Pixel units per chunk, for about `wanted` chunks, with chains within kLongestChain and slabs within the workspace. A
+// unit adds `pixels` to a chain.
 inline int32_t units_of_chunk(const ConvTProblem& problem, int64_t units, int64_t pixels, int64_t wanted) {
   int64_t chunks = std::max(wanted, (units * pixels + kLongestChain - 1) / kLongestChain);
   chunks = std::min(chunks, kMaxWorkspaceBytes / slab_bytes(problem, 1));
@@ -66,8 +65,8 @@ inline int32_t units_of_chunk(const ConvTProblem& problem, int64_t units, int64_
   return static_cast<int32_t>((units + chunks - 1) / chunks);
 }
 
-// Calls visit(units) for the chunks of one to `most_waves` waves of CTAs of the reference GPU, one a SM and `passes` of
-// a chunk; each number of units once.
+// Calls visit(units) for the chunk sizes that give one to `most_waves` waves of CTAs on the reference GPU, with one CTA
+// per SM and `passes` CTAs per chunk. Each size is visited once.
 template <typename Visit>
 void each_units_of_chunk(const ConvTProblem& problem, int64_t units, int64_t pixels, int32_t passes, int32_t most_waves,
                          Visit&& visit) {
@@ -79,14 +78,13 @@ void each_units_of_chunk(const ConvTProblem& problem, int64_t units, int64_t pix
   }
 }
 
-// A lower bound times this is one in floating point too, whose sums may have another order.
+// Factor on lower bounds that absorbs rounding: an estimate may add the same terms in another order.
 inline constexpr double kRounded = 1 - 1e-9;
 
-// The plans of one instance with the shortest estimates: there are thousands, and a few are enough. Of equal estimates
-// the one with the lower number comes first, and of equal numbers the one that was considered first.
+// The plans of one instance with the shortest estimates. Ties are ordered by `number`, then by insertion.
 class BestPlans {
  public:
-  // No plan whose estimate is longer than `longest_us` is kept.
+  // Plans with estimates above `longest_us` are dropped.
   explicit BestPlans(size_t most, double longest_us = HUGE_VAL) : most_(most), longest_us_(longest_us) {}
 
   void consider(const Plan& plan, int32_t number = 0) {
@@ -102,7 +100,7 @@ class BestPlans {
     if (plans_.size() > most_) plans_.pop_back(), numbers_.pop_back();
   }
 
-  // No plan whose estimate is longer is kept.
+  // Plans with longer estimates are dropped.
   double worst_us() const {
     return plans_.size() < most_ ? longest_us_ : std::min(longest_us_, plans_.back().estimate_us);
   }
@@ -118,8 +116,8 @@ class BestPlans {
   std::vector<int32_t> numbers_;
 };
 
-// Parts of a search, each with a lower bound of the estimates of its plans. Most parts are never visited: those of the
-// shortest bounds are first, and none whose bound is longer than the estimates of all plans that are kept.
+// Branch and bound: parts of a search, each with a lower bound of its plans' estimates. Parts are visited in order of
+// their bounds. The search stops when the next bound exceeds the estimates of all plans that are kept.
 template <typename Part>
 class BoundedParts {
  public:
@@ -127,7 +125,7 @@ class BoundedParts {
     parts_.push_back({bound_us, static_cast<int32_t>(parts_.size()), part});
   }
 
-  // Calls visit(part, number), number the place in which it was added, by which BestPlans orders equal estimates.
+  // Calls visit(part, number). `number` is the part's insertion index, by which BestPlans orders equal estimates.
   template <typename Visit>
   void search(const BestPlans& best, Visit&& visit) {
     auto later = [](const Bounded& a, const Bounded& b) { return a.bound_us > b.bound_us; };

@@ -5,7 +5,7 @@
 namespace convt {
 namespace {
 
-// Hopper's matrix products exist in code made for 9.0a alone. A binary without it runs there too where it has PTX.
+// wgmma exists only in code compiled for 9.0a. A binary without that code still runs on Hopper if it contains PTX.
 #ifdef CONVT_ARCHITECTURES
 constexpr bool kHasHopperCode = std::string_view(CONVT_ARCHITECTURES).find("9.0a") != std::string_view::npos;
 #else

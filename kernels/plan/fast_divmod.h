@@ -1,4 +1,4 @@
-// Division by a number that is known before the kernel, without a division instruction on the device.
+// Division by a divisor that is known before the launch, without a division instruction on the device.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace convt {
 
-// Divides numbers from 0 to below 2^31: a multiplication and a shift of 64 bits.
+// Divides numbers in [0, 2^31) with one multiplication and one 64-bit shift.
 struct FastDivmod {
   int32_t value;
-  uint32_t magic;  // ceil(2^shift / value): the excess times any number below 2^31 stays below 2^shift
+  uint32_t magic;  // ceil(2^shift / value). The rounding error times any number below 2^31 stays below 2^shift.
   int32_t shift;
 
   static FastDivmod of(int32_t value) {
@@ -27,8 +27,8 @@ struct FastDivmod {
   }
 };
 
-// Divides numbers from 0 on whose product with the divisor is below 2^32, such as positions of a tile in shared memory:
-// the high half of one multiplication.
+// Divides nonnegative numbers whose product with the divisor is below 2^32, such as positions of a tile in shared
+// memory. Uses the high half of one multiplication.
 struct SmallDivmod {
   int32_t value;
   uint32_t reciprocal;  // rounded up
@@ -47,9 +47,9 @@ struct SmallDivmod {
   }
 };
 
-// Splits a number from 0 on into digits: next(count) returns its next digit of `count` values, the fastest digit first.
+// Splits a nonnegative number into mixed-radix digits. next(count) returns the next digit in [0, count), fastest first.
 struct Digits {
-  int32_t rest;  // of the digits that follow
+  int32_t rest;  // the digits that follow
 
   CONVT_HOST_DEVICE int32_t next(int32_t count) {
     const int32_t digit = rest % count;

@@ -8,7 +8,7 @@
 namespace convt {
 namespace {
 
-// Just enough JSON to write: objects and arrays of numbers and names without special characters.
+// Minimal JSON writer: objects and arrays of numbers, and names without special characters.
 class JsonWriter {
  public:
   void begin(char bracket) { separate(), text_ += bracket, first_ = true; }
@@ -17,7 +17,7 @@ class JsonWriter {
   void value(int64_t number) { separate(), text_ += std::to_string(number); }
   void value(int32_t number) { value(int64_t{number}); }
   void value(double number) {
-    // Not snprintf: its decimal point follows the locale.
+    // snprintf would use the locale's decimal point.
     char digits[340];  // the longest double in fixed notation
     const auto end = std::to_chars(digits, digits + sizeof(digits), number, std::chars_format::fixed, 3).ptr;
     separate(), text_.append(digits, end);
@@ -65,7 +65,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
 }
 
 void write_phases(JsonWriter& json, const char* name, const Axis& axis) {
-  // A listing for people: long ones are cut, and left out where make_phase() would search long for the first taps.
+  // The listing is for people. Long lists are cut. Axes for which make_phase() would search long for first taps are
+  // omitted.
   constexpr int32_t kMostPhases = 64, kMostTaps = 64, kMostSearched = 1 << 16;
   const int32_t searched = std::min(axis.kernel, axis.stride / greatest_common_divisor(axis.stride, axis.dilation));
   const int32_t listed = searched > kMostSearched ? 0 : std::min(num_phases(axis), kMostPhases);

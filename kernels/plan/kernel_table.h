@@ -1,4 +1,4 @@
-// The lists of compiled kernels (<engine>/instances.h) share this header. A plan's instance is the index of a row.
+// Shared by the lists of compiled kernels (<engine>/instances.h). A plan's instance is the index of a row.
 // Must not know: torch, CUDA, any family.
 #pragma once
 
@@ -13,7 +13,7 @@ constexpr int32_t count_of(const Row (&)[kCount]) {
   return static_cast<int32_t>(kCount);
 }
 
-// A row as a constant: row->dtype can be a template argument.
+// A row as a compile-time constant, so that row->dtype can be a template argument.
 template <const auto& kRows, int32_t kIndex>
 struct RowConstant {
   constexpr const auto* operator->() const { return &kRows[kIndex]; }
@@ -31,7 +31,7 @@ const void* find_kernel(int32_t instance, KernelOf kernel_of, std::integer_seque
   return kKernels[instance](kernel_of);
 }
 
-// Returns the kernel of row `instance` of a list. kernel_of(row) is compiled for every row, as RowConstant. It returns
+// Returns the kernel of row `instance`. kernel_of(row) is compiled for every row, with a RowConstant. It returns
 // CONVT_KERNEL(...), or nullptr for a row that another file compiles.
 template <const auto& kRows, typename KernelOf>
 const void* find_kernel(int32_t instance, KernelOf kernel_of) {
@@ -40,7 +40,7 @@ const void* find_kernel(int32_t instance, KernelOf kernel_of) {
 
 }  // namespace convt
 
-// The address of a __global__ function, as launch_kernel() takes it. The emulator of tests/ defines its own.
+// The address of a __global__ function, for launch_kernel(). The emulator in tests/ defines its own macro.
 #ifndef CONVT_KERNEL
 #define CONVT_KERNEL(...) reinterpret_cast<const void*>(&__VA_ARGS__)
 #endif

@@ -1,5 +1,5 @@
-// A plan: which kernel instance runs a problem, with which tile. Pure data, made by choose_plan(),
-// obeyed by launch/, shown by to_json().
+// A plan selects the kernel instance for a problem, its tile and its launch size. Plans are plain data: choose_plan()
+// makes them, launch/ runs them, to_json() prints them.
 // Must not know: torch, CUDA, any family.
 #pragma once
 
@@ -25,19 +25,20 @@ struct Plan {
   int32_t threads;
   int32_t shared_bytes;  // dynamic shared memory
   int64_t num_blocks;  // CTAs of the grid
-  int64_t workspace_bytes;  // device memory for the time of the call
-  int64_t packed_bytes;  // the beginning of that, for the packed weights, which a caller may keep
+  int64_t workspace_bytes;  // device memory during the call
+  int64_t packed_bytes;  // leading part of the workspace: packed weights, which a caller may keep
 
-  // Plans know strides, but not where a tensor begins: these must begin on 16 bytes, for tensor maps and wide copies.
+  // Plans depend on strides but not on addresses. These tensors must be aligned to 16 bytes, for tensor maps and wide
+  // copies.
   bool result_on_vectors;
   bool source_on_vectors;
   bool weight_on_vectors;
 
-  // Its kernel adds up grad_output by channel as well, where that is asked for: the gradient of the bias.
+  // On request, the kernel also sums grad_output by channel: the gradient of the bias.
   bool gives_grad_bias;
 
   AnyTile tile;
-  const Family* family;  // set by the search that found the plan
+  const Family* family;  // set by the search
 
   double compute_us;  // estimates
   double memory_us;
@@ -46,8 +47,8 @@ struct Plan {
 
 static_assert(sizeof(Plan) <= 256, "thousands are looked at for a problem");
 
-// What families add plans to. In a search for the best plan alone, they may leave out plans whose estimates are longer
-// than `most_us`, the shortest one found so far.
+// Output of a family's search. If `only_best`, families may omit plans whose estimates exceed `most_us`, the shortest
+// estimate so far.
 struct Candidates : std::vector<Plan> {
   bool only_best = false;
   double most_us = HUGE_VAL;
@@ -70,7 +71,7 @@ T& tile_of(Plan& plan) {
   return const_cast<T&>(tile_of<T>(std::as_const(plan)));
 }
 
-// A plan of one instance, before its launch is known.
+// A plan of one instance without its launch size.
 inline Plan begin_plan(const char* kernel, Precision served_precision, const AnyTile& tile) {
   Plan plan{};
   plan.kernel = kernel;
@@ -86,30 +87,28 @@ void set_launch(const Layout& layout, Plan* plan) {
   plan->num_blocks = layout.num_blocks;
 }
 
-// Every legal plan that is worth considering, that with the best estimate first. Never
-// empty for a legal problem. Throws std::invalid_argument for a problem no kernel serves (a class without a kernel for
-// its dtype).
+// All legal plans worth considering, the best estimate first. Never empty for a legal problem. Throws
+// std::invalid_argument if no kernel supports the class (for example, a class that its dtype does not have).
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device);
 
-// The numbers of those among candidate_plans() that are worth a measurement, at most so many, the planner's choice
-// first: what is estimated to be fast, rather of several engines and kernels than of one, since the estimates of one
-// kernel err alike.
+// Indices into candidate_plans() of at most `most` plans to benchmark, the planner's choice first. Prefers short
+// estimates and a variety of engines and kernels, because estimates of one kernel share their error.
 std::vector<size_t> contenders(const std::vector<Plan>& candidates, size_t most);
 
 // The first of candidate_plans().
 Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device);
 
-// Lower bound in microseconds: bytes that must move / copy bandwidth, or useful operations / rate
-// of the unit that does them, whichever is larger. `rate_tflops` <= 0: the FFMA (or DFMA) rate.
+// Lower bound in microseconds: the larger of the bytes that must move / copy bandwidth, and useful operations / rate of
+// the unit that does them. `rate_tflops` <= 0: the FFMA (or DFMA) rate.
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops);
 
-// About the shortest time in which PyTorch 2.11 with cuDNN 9.19 was seen to run such a problem on an H200, in
-// microseconds and in the problem's direction: float32 as ieee, aten or tf32, half precision on tensor cores, float64
-// (for the gradients of aten and float64 the forward pass's formula stands in). 0 elsewhere, where nothing is known.
-// Where a plan's estimate is longer, an unchanged user is better served by PyTorch.
+// Approximate lower end of the time that PyTorch 2.11 with cuDNN 9.19 takes for the problem on an H200, in
+// microseconds: float32 as ieee, aten or tf32, half precision on tensor cores, float64. Gradients of aten and float64
+// use the formula of the forward pass. 0 if the class is not modelled. If a plan's estimate is longer, a call without
+// any opt-in should run in PyTorch.
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device);
 
-// The plan, its problem, device, estimates and the losing candidates as one JSON object.
+// JSON object with the plan, its problem, device and estimates, and the other candidates.
 std::string to_json(const ConvTProblem& problem, const DeviceInfo& device);
 
 }  // namespace convt

@@ -10,7 +10,7 @@ int32_t floor_div(int32_t a, int32_t b) { return a >= 0 ? a / b : -((-a + b - 1)
 // The taps of one axis that share a window.
 struct AxisRun {
   int32_t k, k_step, num;
-  int32_t shift, shift_step;  // of tap k, and from one tap to the next
+  int32_t shift, shift_step;  // of tap k; from one tap to the next
   int32_t residue;
 };
 
@@ -42,7 +42,7 @@ int32_t residue_runs(const Axis& axis, bool apart, AxisRun* runs) {
 int32_t lowest_shift(const AxisRun& run) { return run.shift + std::min(0, (run.num - 1) * run.shift_step); }
 int32_t highest_shift(const AxisRun& run) { return run.shift + std::max(0, (run.num - 1) * run.shift_step); }
 
-// One window for each run, or with `shared` one for all of them; returns how much longer than the tile they are.
+// One window per run, or with `shared` one window for all runs. Returns how much longer than the tile the windows are.
 int32_t make_windows(const AxisRun* runs, int32_t count, bool shared, AxisWindow* windows) {
   int32_t extra = 0, lowest = INT32_MAX, highest = INT32_MIN;
   for (int32_t i = 0; i < count; ++i) {

@@ -1,13 +1,13 @@
-// What a tensor-core engine computes: a result that is a sum over taps, each tap a shifted window of the source.
+// The result of a tensor-core engine as a sum over taps. Each tap reads a shifted window of the source.
 //
 //     forward:    source = input,       result = output, one set of taps per output phase
 //     grad_input: source = grad_output, result = grad_input, one result phase; taps are grouped by the residue
-//                 of the source coordinate modulo the stride, each residue a window of its own ("sub-tile")
+//                 of the source coordinate modulo the stride, and each residue has its own window ("sub-tile")
 //
-// Element e of a window of the tile that begins at position p is source coordinate (p + shift + e) * step + residue.
-// Taps of a run are a product of two arithmetic progressions, so a kernel walks them with two additions.
-// Called by: plan/ and launch/ of the engines flat, patch, rows and nhwc, which pack weights in its
-// order. Must not know: torch, CUDA, tiles.
+// In a tile that begins at position p, element e of a window is source coordinate (p + shift + e) * step + residue.
+// The taps of a run are a product of two arithmetic progressions, so a kernel iterates over them with two additions.
+// Called by: plan/ and launch/ of the engines that pack weights in its order (flat, patch, rows, nhwc). Must not know:
+// torch, CUDA, tiles.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace convt {
 // The GEMM of a direction, per group, and its positions.
 struct GemmShape {
   int32_t k_channels, n_channels;
-  int32_t positions_h, positions_w;  // of the result's first phase
+  int32_t positions_h, positions_w;  // first phase of the result
   int32_t source_h, source_w, result_h, result_w;
   int32_t result_step_h, result_step_w;
 };
@@ -39,39 +39,39 @@ inline GemmShape make_gemm_shape(const ConvTProblem& problem) {
 inline constexpr int32_t kMaxWindows = 16;
 inline constexpr int32_t kMaxRuns = 64;
 inline constexpr int32_t kMaxProgramTaps = 1 << 20;  // more than any engine multiplies
-inline constexpr int32_t kMaxProgramStride = 1 << 12;  // of an output with few phases nevertheless: it is small
+inline constexpr int32_t kMaxProgramStride = 1 << 12;  // with few phases, a larger stride means a small output
 
 struct AxisWindow {
   int32_t shift;
   int32_t residue;
 };
 
-// Taps (kh + i * kh_step, kw + j * kw_step) for i < num_h, j < num_w read the window of sub-tile `sub`
-// from its element (row + i * row_step, column + j * column_step) on.
+// Taps (kh + i * kh_step, kw + j * kw_step), i < num_h, j < num_w. Tap (i, j) reads the window of sub-tile `sub`,
+// starting at its element (row + i * row_step, column + j * column_step).
 struct TapRun {
   int32_t kh, kw, kh_step, kw_step;
   int32_t num_h, num_w;
   int32_t row, column, row_step, column_step;
   int32_t sub;
-  int32_t first_tap;  // its place among the packed taps of its H phase
+  int32_t first_tap;  // index among the packed taps of its H phase
 };
 
 struct TapProgram {
   int32_t source_step_h, source_step_w;
   int32_t phases_h, phases_w;  // of the result
-  int32_t sub_h, sub_w;        // windows per tile; their product is the number of sub-tiles
-  AxisWindow window_h[kMaxWindows];  // forward: of each H phase; grad_input: of each residue
+  int32_t sub_h, sub_w;  // windows per tile; their product is the number of sub-tiles
+  AxisWindow window_h[kMaxWindows];  // forward: per H phase; grad_input: per residue
   AxisWindow window_w[kMaxWindows];
-  int32_t extra_h, extra_w;  // a window is this much longer than its tile
-  int32_t num_runs;          // forward: runs[phase_h * phases_w + phase_w]; grad_input: all of them
+  int32_t extra_h, extra_w;  // elements by which a window is longer than its tile
+  int32_t num_runs;  // forward: index phase_h * phases_w + phase_w; grad_input: all runs
   TapRun runs[kMaxRuns];
-  int32_t num_taps[kMaxWindows];     // of each H phase
-  int32_t taps_before[kMaxWindows];  // of the H phases before
+  int32_t num_taps[kMaxWindows];  // per H phase
+  int32_t taps_before[kMaxWindows];  // exclusive prefix sum over H phases
   int32_t total_taps;
 };
 
-// False where the tables are too small: strides above 16, or more than 64 phases or residues; and of more taps, or in
-// the forward pass larger strides, than above. With `apart` each tap of grad_input is a run with a window of its own.
+// Returns false if a limit above is exceeded: 16 phases or residues per axis, 64 in all, the number of taps, or the
+// stride of the forward pass. With `apart` each tap of grad_input is a run with its own window.
 bool make_tap_program(const ConvTProblem& problem, TapProgram* program, bool apart = false);
 
 }  // namespace convt

@@ -1,4 +1,4 @@
-// A tile without its type: each kernel family has its own numbers, and a plan holds them without including an engine.
+// Type-erased tile. Each family defines its own tile type; a plan stores it without including an engine.
 // Must not know: torch, CUDA, any family.
 #pragma once
 
@@ -17,7 +17,7 @@ struct TileField {
   bool is_flag;
 };
 
-// One for each type of tile. Its address identifies the type.
+// One object per tile type. Its address identifies the type.
 struct TileType {
   std::vector<TileField> (*fields)(const void* tile);
 };
@@ -35,10 +35,10 @@ std::vector<TileField> fields_of_type(const void* tile) {
 template <typename T>
 inline constexpr TileType kTileType{&fields_of_type<T>};
 
-// A copy of one tile of any family, or of none.
+// A copy of a tile of any family, or empty.
 class AnyTile {
  public:
-  static constexpr size_t kMostBytes = 136;  // a larger tile does not compile; plan.h limits the size of a plan
+  static constexpr size_t kMostBytes = 136;  // larger tiles fail to compile; plan.h limits the size of a plan
 
   AnyTile() = default;
   // Implicit, so that a plan's tile is assigned like any member.

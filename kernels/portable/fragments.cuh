@@ -1,5 +1,5 @@
-// Operands of a warp's matrix products, from tiles in shared memory to registers, and the products.
-// Must not know: what a row or a column of a tile is.
+// Loads operand fragments of a warp from shared memory, and issues mma.sync. Must not know: the meaning of rows and
+// columns.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace convt::portable {
 
 #ifdef CONVT_HAS_MMA
 
-// Sums of a warp's tile: [rows of 16][columns of 8][of a lane].
+// Accumulators of a warp's tile: [16 rows][8 columns][per lane].
 template <int kRows, int kColumns>
 using Accumulators = float[kRows / 16][kColumns / 8][4];
 
-// K of 32 bytes: 16 halves, or 8 float32 as TF32.
+// One step of K, 32 bytes: 16 halves, or 8 float32 as TF32.
 template <typename Element>
 __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   if constexpr (std::is_same_v<Element, __half>) {
@@ -36,7 +36,7 @@ __device__ __forceinline__ void round_to_tf32(uint32_t (&words)[kCount]) {
   for (uint32_t& word : words) word = ptx::nearest_tf32(__uint_as_float(word));
 }
 
-// Every row of A times every column of B. B's fragments come for two columns of 8 at once.
+// All rows of A times all columns of B. Each fragment of B covers two blocks of 8 columns.
 template <typename Element, int kRows, int kColumns>
 __device__ __forceinline__ void multiply_all(Accumulators<kRows, kColumns>& sums, const uint32_t (&a)[kRows / 16][4],
                                              const uint32_t (&b)[kColumns / 16][4]) {
@@ -48,14 +48,14 @@ __device__ __forceinline__ void multiply_all(Accumulators<kRows, kColumns>& sums
   }
 }
 
-// Tiles whose rows are 64 bytes of K. Eight rows' vectors of one K, which ldmatrix reads together, are in eight
-// different banks of 16 bytes: a row has half of them, and every second row another order.
+// Tiles with rows of 64 bytes of K. ldmatrix reads one vector of each of eight rows. The swizzle puts them into eight
+// different 16-byte banks: a row covers half of the banks, and the order changes every second row.
 __device__ __forceinline__ uint32_t place_of_vector(int32_t row, int32_t vector) {
   return static_cast<uint32_t>(16 * (row * kPortableStageVectors + (vector ^ (row >> 1 & 3))));
 }
 
-// Where a lane finds its rows of a warp's matrices in a stage, for each step of K; 16 rows further they lie 16 rows
-// further.
+// Byte offsets of a lane's rows of a warp's matrices in a stage, per step of K. Matrices 16 rows further have the same
+// offset plus 16 rows.
 struct StagePlaces {
   uint32_t a[kPortableStageVectors / 2], b[kPortableStageVectors / 2];
 };
@@ -71,7 +71,7 @@ __device__ __forceinline__ StagePlaces places_of_warp(int32_t row, int32_t colum
   return places;
 }
 
-// Adds the products of a stage, whose tiles begin at s_a and s_b.
+// Adds the products of a stage with tiles at s_a and s_b.
 template <typename Element, int kRows, int kColumns>
 __device__ __forceinline__ void multiply_stage(Accumulators<kRows, kColumns>& sums, uint32_t s_a, uint32_t s_b,
                                                const StagePlaces& places, bool rounds_a) {

@@ -12,10 +12,10 @@ namespace convt::portable {
 
 #ifdef CONVT_HAS_MMA
 
-// What a CTA adds up.
+// The work of a CTA.
 struct WeightTile {
   int32_t group, tap_h, tap_w;
-  int32_t first_x, first_gy;  // channels of the group
+  int32_t first_x, first_gy;  // channels within the group
   int32_t chunk, first_pixel, end_pixel;
 };
 
@@ -34,28 +34,28 @@ __device__ __forceinline__ WeightTile weight_tile_of_block(const GradWeightParam
   return tile;
 }
 
-// Stages of both operands: [pixel][channel] each, a few pixels of kBlock channels.
+// Stages of both operands: [pixel][channel], a few pixels of kBlock channels.
 template <typename Element, int kBlock>
 struct WeightStage {
   static constexpr int kVector = 16 / static_cast<int>(sizeof(Element));
-  static constexpr int kVectors = kBlock / kVector;  // of a pixel
+  static constexpr int kVectors = kBlock / kVector;  // per pixel
   static constexpr int kPixels = kPortableWeightStageBytes / static_cast<int>(sizeof(Element));
   static constexpr uint32_t kBytes = kPixels * kVectors * 16;
 
-  // Pixels that are read together, eight by ldmatrix, four by words, have their vectors in different banks.
+  // The swizzle avoids bank conflicts between pixels that are read at once: eight by ldmatrix, four by words.
   __device__ __forceinline__ static uint32_t place(int32_t pixel, int32_t vector) {
     const int32_t order = sizeof(Element) == 2 ? pixel & 7 : 2 * pixel & 7;
     return static_cast<uint32_t>(16 * (pixel * kVectors + (vector ^ order)));
   }
 
-  // Where a lane finds its words of 16 of the kCount channels that its warp multiplies, in the first step of K.
+  // Byte offsets of a lane's words of each 16 of the kCount channels of its warp, in the first step of K.
   template <int kCount>
   struct Places {
-    static constexpr int kEach = sizeof(Element) == 2 ? 1 : 2;  // float32: of eight channels each
+    static constexpr int kEach = sizeof(Element) == 2 ? 1 : 2;  // float32: eight channels each
     uint32_t of[kCount / 16][kEach];
   };
 
-  // `kRowsFirst`: of the four words of A, in which rows come before K; in B's K comes before columns.
+  // `kRowsFirst`: in the four words of an A fragment, rows vary before K. In B, K varies before columns.
   template <bool kRowsFirst, int kCount>
   __device__ __forceinline__ static Places<kCount> places(int32_t channel) {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
@@ -76,7 +76,7 @@ struct WeightStage {
     return places;
   }
 
-  // 16 rows of A or 16 columns of B. Eight pixels further a vector has the same order.
+  // Loads 16 rows of A or 16 columns of B. The swizzle repeats every eight pixels.
   template <bool kRowsFirst>
   __device__ __forceinline__ static void load(uint32_t (&words)[4], uint32_t s_stage,
                                               const uint32_t (&places)[Places<16>::kEach], int step) {
@@ -93,7 +93,7 @@ struct WeightStage {
   }
 };
 
-// A thread copies one vector of both operands, of some pixels of every stage.
+// A thread copies one vector of both operands, for some pixels of every stage.
 template <typename Element, int kBlock>
 class WeightLoader {
  public:
@@ -112,7 +112,7 @@ class WeightLoader {
             (int64_t{tile.group} * params.gy.vectors + gy_vector) * Stage::kVector;
   }
 
-  // The stage of pixels from `pixel` on.
+  // Loads the stage that starts at `pixel`.
   __device__ __forceinline__ void load(int32_t pixel, uint32_t s_x, uint32_t s_gy) {
     constexpr int kStep = kPortableWeightThreads / Stage::kVectors;
     static_assert(Stage::kPixels % kStep == 0);
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kPortableWeightThreads, 2)
     grad_weight(const __grid_constant__ GradWeightParams params) {
 #ifdef CONVT_HAS_MMA
   using Stage = WeightStage<Element, kBlock>;
-  constexpr int kWarp = kBlock / 2;  // channels of each operand
+  constexpr int kWarp = kBlock / 2;  // channels of each operand per warp
   extern __shared__ __align__(128) unsigned char s_bytes[];
   const uint32_t s_stages = ptx::shared_address(s_bytes);
   const WeightTile tile = weight_tile_of_block(params, kBlock);
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kPortableWeightThreads, 2)
     }
   });
 
-  // A slab is [output channel][tap row][tap][input channel of all groups]: eight lanes are neighbours.
+  // A slab is [output channel][tap row][tap][input channel of all groups]. Eight lanes store contiguous elements.
   float* g_slab = params.slabs + tile.chunk * params.slab_elements;
   const int32_t all_x = params.x.channels * params.by_groups.value;
 #pragma unroll

@@ -1,9 +1,8 @@
-// How the portable engine (portable/) divides a gradient of the weight. One definition for the planner, the launcher,
-// the kernel and the tests.
+// Tiles of the portable gradient of the weight. Shared by the planner, the launcher, the kernel and the tests.
 //
-// A CTA's tile is input channels x output channels of one tap of a group; K is pixels of the input, of all images. A
-// pixel whose output does not exist is zero in both operands, so that a NaN of one meets no zero of the other. Chunks
-// of pixels are slabs, which reduce/ adds. Must not know: torch, CUDA.
+// A CTA's tile is input channels x output channels of one tap of a group. K is the pixels of the input, of all images.
+// A pixel whose output does not exist is zero in both operands, so that a NaN in one is not multiplied by a zero in the
+// other. Chunks of pixels produce slabs, which reduce/ adds. Must not know: torch, CUDA.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +16,12 @@ namespace convt {
 
 struct PortableGradWeightTile {
   int32_t instance;  // index into kPortableGradWeightInstances
-  int32_t stages;  // of pixels, in shared memory
-  int32_t chunks;  // of a launch's pixels
-  bool packs_x, packs_gy;  // which do not lie as pixels
-  int32_t images;  // of a launch: a large batch takes several, as operands are packed in parts
+  int32_t stages;  // pipeline stages
+  int32_t chunks;  // chunks of a launch's pixels
+  bool packs_x, packs_gy;  // operands without the layout of pixels, which are packed first
+  int32_t images;  // images per launch; a large batch takes several launches, because operands are packed in parts
 
-  // What tells it from other tiles of the kernel, and what people are told of it.
+  // Visits the fields that distinguish tiles of one kernel and that users see.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("stages", stages);
@@ -34,26 +33,26 @@ struct PortableGradWeightTile {
 };
 
 inline constexpr int32_t kPortableWeightThreads = 128;
-inline constexpr int32_t kPortableWeightStageBytes = 64;  // of each channel: two steps of K
+inline constexpr int32_t kPortableWeightStageBytes = 64;  // per channel: two steps of K
 
 struct PortableGradWeightLayout {
   Axis h, w;
   Pixels x, gy;
-  int32_t images;  // of a launch
-  int32_t image_pixels;  // of the input
-  int32_t num_pixels;  // of a launch
-  int32_t chunk_pixels;  // whole stages
-  FastDivmod by_columns, by_rows;  // a pixel's number: image, row, column
-  // A CTA's number: chunk, group, tile of input channels, tile of output channels, tap row, tap.
+  int32_t images;  // per launch
+  int32_t image_pixels;  // pixels per image of the input
+  int32_t num_pixels;  // per launch
+  int32_t chunk_pixels;  // a multiple of a stage
+  FastDivmod by_columns, by_rows;  // split a pixel's index into image, row, column
+  // Split a CTA's index into chunk, group, tile of input channels, tile of output channels, tap row, tap.
   FastDivmod by_chunks, by_groups, by_x_tiles, by_gy_tiles, by_kernel_h, by_kernel_w;
   int32_t stages, shared_bytes, threads;
   int64_t num_blocks;
   int32_t num_slabs;  // of all launches
-  int64_t slab_elements, slab_bytes;  // of one, of all
-  int64_t x_bytes, gy_bytes;  // of what is packed
+  int64_t slab_elements, slab_bytes;  // of one slab; of all slabs
+  int64_t x_bytes, gy_bytes;  // of packed operands
 };
 
-// False where the tile has no kernel for the problem, or 32 bits do not hold the numbers.
+// Returns false if the tile has no kernel for the problem, or if 32 bits cannot represent its values.
 bool make_portable_grad_weight_layout(const ConvTProblem& problem, const PortableGradWeightTile& tile,
                                       PortableGradWeightLayout* layout);
 

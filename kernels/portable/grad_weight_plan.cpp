@@ -64,7 +64,7 @@ bool make_portable_grad_weight_layout(const ConvTProblem& problem, const Portabl
 
 namespace {
 
-// Slabs are written and read again.
+// Slabs are written once and read once.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PortableGradWeightLayout& layout,
               const PortableGradWeightInstance& instance, Plan* plan) {
   const double launches = ceil_div(problem.batch, int64_t{layout.images});
@@ -93,7 +93,7 @@ void add_portable_grad_weight_plans(const ConvTProblem& problem, const DeviceInf
       if (!make_portable_grad_weight_layout(problem, tile, &layout)) continue;
       tile.images = images_of_launch(problem.batch, layout.x_bytes + layout.gy_bytes);
       if (!make_portable_grad_weight_layout(problem, tile, &layout)) continue;
-      // As many chunks as fill so many waves of CTAs, of whole stages.
+      // As many chunks, of whole stages, as fill this many waves of CTAs.
       const int64_t of_chunk = layout.num_blocks, pixels = layout.num_pixels;
       const int64_t stage_pixels = kPortableWeightStageBytes / element_bytes(problem.dtype);
       BestPlans chunks(1);
@@ -111,7 +111,7 @@ void add_portable_grad_weight_plans(const ConvTProblem& problem, const DeviceInf
         Plan plan = begin_plan(instance.name, problem.precision, tile);
         set_launch(layout, &plan);
         plan.workspace_bytes = layout.slab_bytes + layout.x_bytes + layout.gy_bytes;
-        plan.result_on_vectors = !tile.packs_x;  // of this direction's tensors these are x and grad_output
+        plan.result_on_vectors = !tile.packs_x;  // in this direction the tensors are x and grad_output
         plan.source_on_vectors = !tile.packs_gy;
         estimate(problem, device, layout, instance, &plan);
         chunks.consider(plan);

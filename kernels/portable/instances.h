@@ -1,5 +1,4 @@
-// The kernel instances of the portable engine: the lists that dispatch, planning, tests and the files of instances/
-// read.
+// Kernel instances of the portable engine, for dispatch, planning, tests and the files of instances/.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +8,8 @@
 
 namespace convt {
 
-// A kernel for the forward pass and the gradient of the input: a CTA's tile of the result, positions x channels, which
-// warps_m x warps_n warps share.
+// A kernel for the forward pass and the gradient of the input. A CTA's tile of the result is positions x channels,
+// shared by warps_m x warps_n warps.
 struct PortableInstance {
   const char* name;
   DataType dtype;
@@ -39,8 +38,8 @@ inline constexpr PortableInstance kPortableInstances[] = {
 };
 inline constexpr int32_t kNumPortableInstances = count_of(kPortableInstances);
 
-// A kernel for the gradient of the weight: a CTA's tile is block x block pairs of an input and an output channel of one
-// tap, which 2 x 2 warps share.
+// A kernel for the gradient of the weight. A CTA's tile is block x block pairs of an input and an output channel of one
+// tap, shared by 2 x 2 warps.
 struct PortableGradWeightInstance {
   const char* name;
   DataType dtype;
@@ -64,11 +63,11 @@ inline constexpr int32_t kNumPortableGradWeightInstances = count_of(kPortableGra
 
 namespace convt::portable {
 
-// The kernel of a row of kPortableInstances, and of kPortableGradWeightInstances.
+// The kernel of a row of kPortableInstances, or of kPortableGradWeightInstances.
 const void* kernel_of(int32_t instance);
 const void* grad_weight_kernel_of(int32_t instance);
 
-// What packs weights of a dtype for them.
+// The kernel that packs weights of a dtype for them.
 const void* pack_weights(DataType dtype);
 
 }  // namespace convt::portable

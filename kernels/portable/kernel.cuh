@@ -1,4 +1,4 @@
-// The forward pass and the gradient of the input: a CTA's tile of the GEMM, its operands a few stages ahead.
+// The forward pass and the gradient of the input: a multistage cp.async GEMM.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace convt::portable {
 
 #ifdef CONVT_HAS_MMA
 
-// A thread's sums of a part of K, in float4 of which neighbouring threads have neighbours.
+// A thread's partial accumulators of a split of K, in float4 that are contiguous across threads.
 template <int kThreads, int kRows, int kColumns>
 __device__ __forceinline__ float4* slab_of_thread(const Params& params, const Tile& tile, int32_t part) {
   constexpr int kFragments = kRows / 16 * (kColumns / 8);
@@ -32,7 +32,7 @@ __device__ __forceinline__ void keep_slab(const Params& params, const Tile& tile
   }
 }
 
-// Always in the order of K, so that the same bits come out on every run.
+// Adds in the order of K, so that results are reproducible.
 template <int kThreads, int kRows, int kColumns>
 __device__ __forceinline__ void add_slabs(const Params& params, const Tile& tile, Accumulators<kRows, kColumns>& sums) {
   for (int32_t part = 0; part < params.splits; ++part) {

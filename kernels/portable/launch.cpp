@@ -1,4 +1,5 @@
-// Launches of the portable engine: packing, the convolution, and the sum of slabs; for each part of a large batch.
+// Launches of the portable engine: packing, the convolution, and the sum of slabs; repeated for each part of a large
+// batch.
 #include "reduce/launch.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ const void* image_of(const void* tensor, int64_t image, int64_t image_stride, Da
   return static_cast<const unsigned char*>(tensor) + image * image_stride * element_bytes(dtype);
 }
 
-// `problem`: a gradient's adjoint.
+// `problem`: for a gradient, the adjoint problem.
 void launch_pack_weights(const ConvTProblem& problem, const Plan& plan, const PortableLayout& layout,
                          int64_t group_stride, const Pointers& pointers, cudaStream_t stream) {
   portable::PackWeightsParams params{};

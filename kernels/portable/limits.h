@@ -1,5 +1,4 @@
-// What the portable engine's planners share: how large a problem may be, how many stages an SM has room for, and how
-// long a plan takes.
+// Shared by the portable planners: problem limits, the number of pipeline stages, and the cost model.
 // Must not know: torch, CUDA.
 #pragma once
 
@@ -14,10 +13,10 @@
 namespace convt {
 
 inline constexpr int64_t kPortableMost =
-    (int64_t{1} << 31) - (int64_t{1} << 12);  // what kernels count, with a tile more
-inline constexpr int64_t kPortableMostSourceBytes = int64_t{2} << 30;  // of one image, if it takes more than usual
+    (int64_t{1} << 31) - (int64_t{1} << 12);  // limit of counts in kernels, with room for one tile
+inline constexpr int64_t kPortableMostSourceBytes = int64_t{2} << 30;  // per image, if it is packed
 
-// Channels, taps and phases that 32 bits hold, whatever is made of them.
+// Whether 32 bits can represent channels, taps and phases, and values derived from them.
 inline bool portable_can_count(const ConvTProblem& problem) {
   constexpr int64_t kMost = 1 << 24;
   const auto counts = [](const Axis& axis) { return axis.kernel <= 1 << 10 && axis.stride <= 1 << 10; };
@@ -25,42 +24,42 @@ inline bool portable_can_count(const ConvTProblem& problem) {
          counts(problem.w);
 }
 
-// Whether bytes of the packed tensor can be counted, if it is packed.
+// Whether the size of the packed tensor is within the limit.
 inline bool can_be_packed(const ConvTProblem& problem, const Pixels& pixels) {
   const double pixel = static_cast<double>(packed_pixel(problem, pixels)) * element_bytes(problem.dtype);
   return pixel * pixels.rows * pixels.columns <= static_cast<double>(kPortableMostSourceBytes);
 }
 
-// Two CTAs share an SM: their stages fill half of its shared memory each.
+// Two CTAs share an SM. The stages of each fill half of its shared memory.
 inline int32_t portable_stages(const DeviceInfo& device, int32_t stage_bytes) {
   constexpr int32_t kMostStages = 5;
   const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / 2 - kReservedPerBlock);
   return std::clamp(room / stage_bytes, 2, kMostStages);
 }
 
-// What a plan does, in all its launches.
+// Work of a plan, over all its launches.
 struct PortableWork {
-  double launches;  // of the kernel that multiplies
-  double others;  // launches of what packs for it, and of what follows
-  double products;  // of a CTA
-  double moved_bytes;  // beside the tensors
+  double launches;  // of the main kernel
+  double others;  // of packing kernels and of kernels that follow
+  double products;  // multiply-adds per CTA
+  double moved_bytes;  // in addition to the tensors
 };
 
-// How fast a kernel does it. Fitted on an H100 to the layers of benchmarks/unseen_fitting.csv in TF32 and bfloat16,
-// both layouts, for the least error of the logarithm: 18 to 20 % of those of unseen_validation.csv. On other GPUs their
-// own rates stand beside the same numbers, which nobody has measured there.
+// Speed of a kernel. Fitted on an H100 to the layers of benchmarks/unseen_fitting.csv in TF32 and bfloat16, both
+// layouts, by least error of the logarithm. The error on unseen_validation.csv is 18 to 20 %. Other GPUs use their own
+// rates with the same constants, which are not measured there.
 struct PortableSpeed {
-  double efficiency;  // the part of the rate of mma.sync that its tile reaches
+  double efficiency;  // fraction of the mma.sync rate
   double launch_us;
-  double start_us;  // of the CTAs that an SM holds: before their first products, and after their last
-  double moved;  // how long moved bytes take, over a copy
-  double overlap;  // the part of the shorter of products and tensors that the longer one does not hide
+  double start_us;  // overhead of the CTAs of an SM before their first and after their last products
+  double moved;  // time of moved bytes, relative to a copy
+  double overlap;  // fraction of the shorter of products and tensors that is not hidden
 };
 
 inline void estimate_portable(const ConvTProblem& problem, const DeviceInfo& device, const PortableWork& work,
                               const PortableSpeed& speed, Plan* plan) {
-  constexpr int64_t kResident = 2;  // CTAs of an SM
-  constexpr double kAlone = 0.7;  // the time of a CTA that has an SM for itself, over that of two
+  constexpr int64_t kResident = 2;  // CTAs per SM
+  constexpr double kAlone = 0.7;  // time of a CTA with an SM of its own, relative to two CTAs
   const int64_t in_a_wave = kResident * device.num_sms, rest = plan->num_blocks % in_a_wave;
   const double rate = warp_multiply_adds_per_cycle(device, problem.dtype) * speed.efficiency;
   const double wave_us = kResident * work.products / rate / (device.clock_ghz * 1e3) + speed.start_us;

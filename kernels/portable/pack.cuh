@@ -1,4 +1,4 @@
-// Weights as the portable engine reads them: each result channel's K contiguous, float32 rounded to TF32.
+// Packs weights for the portable engine: each result channel's K contiguous, float32 rounded to TF32.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace convt::portable {
 
-// To [group][phase][result channel][tap row, tap, vector of channels]. Vectors behind a phase's last are left as they
-// are. The weight passes through shared memory, as pixels do (pack/pixels.cuh): threads read it in the order of memory.
+// Output: [group][phase][result channel][tap row, tap, vector of channels]. Vectors after a phase's last are not
+// written. The weight passes through shared memory, as pixels do (pack/pixels.cuh), so that loads follow memory order.
 template <typename Element>
 __global__ void __launch_bounds__(kPackTileThreads) pack_weights(const __grid_constant__ PackWeightsParams params) {
 #ifdef CONVT_HAS_MMA
@@ -53,14 +53,14 @@ __global__ void __launch_bounds__(kPackTileThreads) pack_weights(const __grid_co
     const int32_t column = i / kPackTileVectors, n = first_n + params.by_taps(column, &tap);
     const int32_t vector = k_tile * kPackTileVectors + i % kPackTileVectors;
     const int32_t kh = params.by_kernel_w(first_tap + tap, &kw);
-    // The phase of the results that a tap contributes to.
+    // The phase of the results to which a tap contributes.
     const auto phase_of = [](const Axis& axis, int32_t k) {
       const int32_t rest = (k * axis.dilation - axis.padding) % axis.stride;
       return rest < 0 ? rest + axis.stride : rest;
     };
     const int32_t phase_h = phase_of(params.h, kh), phase_w = phase_of(params.w, kw);
     if (vector >= params.channel_vectors || n >= params.n_channels || first_tap + tap >= taps) continue;
-    if (phase_h >= params.phases_h || phase_w >= params.phases_w) continue;  // no result is of that phase
+    if (phase_h >= params.phases_h || phase_w >= params.phases_w) continue;  // the result has no such phase
     const int32_t taps_of_row = (params.w.kernel - 1 - kw % params.tap_step_w) / params.tap_step_w + 1;
     const int32_t of_phase = kh / params.tap_step_h * taps_of_row + kw / params.tap_step_w;
     alignas(16) pack::Bits<Element> elements[kVector];

@@ -33,7 +33,7 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
   layout->source_bytes =
       tile.packs_source ? whole_workspace(packed_image_bytes(problem, layout->source) * tile.images) : 0;
 
-  // Each product is of numbers that 32 bits hold.
+  // 32 bits can represent each product below.
   const int64_t phases = int64_t{layout->phases_h} * layout->phases_w;
   const int64_t slot =
       ceil_div(int64_t{max_taps(h)} * max_taps(w) * layout->source.vectors, int64_t{kPortableStageVectors}) *
@@ -75,7 +75,7 @@ bool make_portable_layout(const ConvTProblem& asked, const PortableTile& tile, P
 
 namespace {
 
-// An instance's efficiency grows with its tile, as operands of larger tiles are read from shared memory less often.
+// Larger tiles are more efficient, because they read operands from shared memory less often.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const PortableLayout& layout,
               const PortableInstance& instance, Plan* plan) {
   const double launches = ceil_div(problem.batch, int64_t{layout.images});
@@ -93,13 +93,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Porta
   const double efficiency = (0.54 + 0.28 * pairs / (128.0 * 128.0)) * of_dtype;
   const PortableSpeed speed{efficiency, 7.2, 3.2, 0.84, 0.83};
   estimate_portable(problem, device, {launches, others, products, moved}, speed, plan);
-  // Beside Hopper's own kernels, which are faster in 19 of 20 calls, the error of an estimate chooses it wrongly more
-  // often than rightly. What was estimated to be so much faster was 1.3 to 1.4 times as fast.
+  // Hopper's own kernels are faster in 19 of 20 calls, so estimation errors would select this engine wrongly more often
+  // than rightly. Plans that were estimated to be faster by this factor were 1.3 to 1.4 times as fast.
   constexpr double kBesideHoppersOwn = 1.4;
   if (has_hopper_kernels(device)) plan->estimate_us *= kBesideHoppersOwn;
 }
 
-// As many parts of K as fill the GPU's multiprocessors twice, of a few stages at least.
+// As many splits of K as fill the GPU's SMs twice, with at least a few stages each.
 int32_t splits_of(const PortableLayout& layout, const DeviceInfo& device) {
   constexpr int64_t kFewestStages = 4, kMostSplits = 32;
   const int64_t most = std::min(kMostSplits, layout.slot_vectors / kPortableStageVectors / kFewestStages);

@@ -1,5 +1,5 @@
-// Brings the stages of a CTA's tile to shared memory, by copies of 16 bytes: the source's vectors that its positions
-// read, zeros where a tap lies outside of the image, and the packed weights of its result channels.
+// Loads the stages of a CTA's tile to shared memory in copies of 16 bytes: the source's vectors that its positions
+// read, zeros for taps outside the image, and the packed weights of its result channels.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace convt::portable {
 
 #ifdef CONVT_HAS_MMA
 
-// What a CTA computes.
+// The work of a CTA.
 struct Tile {
   int32_t group;
   int32_t phase_h, phase_w;
-  int32_t first_row;  // of the GEMM
-  int32_t first_column;  // result channel of the group
+  int32_t first_row;  // GEMM row
+  int32_t first_column;  // result channel within the group
   Phase h, w;  // taps
-  int32_t number, part;  // of K, which has the tile's stages from the first on
+  int32_t number, part;  // tile index, and split of K
   int32_t first_stage, num_stages;
 };
 
@@ -42,7 +42,7 @@ __device__ __forceinline__ Tile tile_of_block(const Params& params, int32_t bloc
   return tile;
 }
 
-// A position of the phase: where its sums belong, and where its taps read.
+// A position of the phase.
 struct Position {
   int32_t image, h, w;
   bool exists;
@@ -68,7 +68,7 @@ class StageLoader {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const Position position = position_of_row(params, tile.first_row + first + i * kStep);
-      constexpr int32_t kNowhere = -(1 << 30);  // no tap reaches the image from there
+      constexpr int32_t kNowhere = -(1 << 30);  // far enough outside that no tap reads the image
       row_[i] = position.exists ? position.h * params.h.position_step + tile.h.first_shift : kNowhere;
       column_[i] = position.w * params.w.position_step + tile.w.first_shift;
       image_[i] = position.exists ? position.image : 0;
@@ -85,7 +85,7 @@ class StageLoader {
     point_to_tap();
   }
 
-  // The next stage, to a slot whose two tiles begin there.
+  // Loads the next stage to a slot with tiles at these addresses.
   __device__ __forceinline__ void load(uint32_t s_source, uint32_t s_weights) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -104,12 +104,12 @@ class StageLoader {
 
  private:
   static constexpr int kVector = 16 / static_cast<int>(sizeof(Element));
-  static constexpr int kStep = kThreads / kPortableStageVectors;  // from a thread's row to its next
+  static constexpr int kStep = kThreads / kPortableStageVectors;  // rows between a thread's rows
   static constexpr int kRows = kBlockM / kStep, kColumns = kBlockN / kStep;
   static_assert(kBlockM % kStep == 0 && kBlockN % kStep == 0 && kStep % 8 == 0);
 
-  // Vectors beyond a tap's last are the next tap's. What does not exist points to the image's first pixel, so that no
-  // address is outside of the tensor.
+  // Vectors past a tap's last belong to the next tap. Missing rows point to the image's first pixel, so that all
+  // addresses are inside the tensor.
   __device__ __forceinline__ void point_to_tap() {
     while (vector_ >= params_.source.vectors) {
       vector_ -= params_.source.vectors;
@@ -131,10 +131,10 @@ class StageLoader {
 
   const Params& params_;
   const Tile& tile_;
-  int32_t row_[kRows], column_[kRows], image_[kRows];  // of the source, which the first tap reads
-  const Element *g_rows_[kRows], *g_columns_[kColumns];  // of the next stage
+  int32_t row_[kRows], column_[kRows], image_[kRows];  // source coordinates that the first tap reads
+  const Element *g_rows_[kRows], *g_columns_[kColumns];  // pointers of the next stage
   bool row_exists_[kRows], column_exists_[kColumns];
-  bool tap_exists_;  // otherwise the packed weights have no vector there, which nobody has written
+  bool tap_exists_;  // if false, this vector of the packed weights is not initialized
   int32_t tap_h_ = 0, tap_w_ = 0, vector_;
   uint32_t s_place_;
 };

@@ -1,5 +1,5 @@
-// A warp's sums to global memory, by way of shared memory: lanes are neighbours in memory then, positions in NCHW and
-// channels in channels_last, whatever the phase's stride and the result's alignment.
+// Stores a warp's accumulators through shared memory, so that lanes store contiguous results (positions in NCHW,
+// channels in channels_last) for any stride of phases and any alignment.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace convt::portable {
 
 #ifdef CONVT_HAS_MMA
 
-// Where a position's results begin, in elements from the first result; -1 where there is none.
+// Element offset of a position's results from the first result; -1 if the position does not exist.
 __device__ __forceinline__ int64_t result_of_row(const Params& params, const Tile& tile, int32_t row) {
   const Position position = position_of_row(params, row);
   const int32_t h = position.h * params.h.stride + tile.phase_h, w = position.w * params.w.stride + tile.phase_w;
@@ -21,8 +21,8 @@ __device__ __forceinline__ int64_t result_of_row(const Params& params, const Til
          w * params.result_stride[3];
 }
 
-// A few results of one lane, with their bias: values[i] is of channel[i] of the group and of the position at offset[i],
-// or -1.
+// Adds the bias to a few results of one lane and stores them. values[i] belongs to channel[i] of the group and to the
+// position at offset[i], or -1.
 template <typename Element, int kCount>
 __device__ __forceinline__ void finish_and_store(const Params& params, const Tile& tile, float (&values)[kCount],
                                                  const int32_t (&channel)[kCount], const int64_t (&offset)[kCount]) {
@@ -43,15 +43,15 @@ __device__ __forceinline__ void finish_and_store(const Params& params, const Til
   }
 }
 
-// `row` and `column`: the first of the warp's in the tile. `s_staged` is the warp's own.
+// `row` and `column`: the warp's first row and column in the tile. `s_staged` is a private buffer of the warp.
 template <typename Element, int kRows, int kColumns>
 __device__ __forceinline__ void store_sums(const Params& params, const Tile& tile, int32_t row, int32_t column,
                                            const Accumulators<kRows, kColumns>& sums, float* s_staged) {
-  constexpr int kCount = 4;  // results of a lane at once
+  constexpr int kCount = 4;  // results per lane and store
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
   const int32_t pitch = portable_staged_pitch(kColumns, params.channels_last);
   const int32_t row_pitch = params.channels_last ? pitch : 1, column_pitch = params.channels_last ? 1 : pitch;
-  float bias[kColumns / 8][2];  // of the lane's columns
+  float bias[kColumns / 8][2];  // bias of the lane's columns
 #pragma unroll
   for (int i = 0; i < kColumns / 4; ++i) {
     const int32_t channel = tile.first_column + column + i / 2 * 8 + lane % 4 * 2 + i % 2;

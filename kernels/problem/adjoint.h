@@ -1,8 +1,8 @@
-// The gradient of the input as a problem of the forward's kind, for a kernel that computes either.
+// The gradient of the input as a forward problem, so that one kernel can compute both.
 //     grad_x[n, ci, ih, iw] = sum grad_y[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
-// Its input is grad_y, its output grad_x, the weight's two channel axes change places. All outputs are one phase, whose
-// position p = ih reads input coordinate p * stride + shift; the shift goes up with the tap, as if dilation were
-// negative: shift = -padding - kh * (-dilation).
+// Its input is grad_y, its output is grad_x, and the weight's two channel axes are swapped. All outputs belong to one
+// phase. Position p = ih reads input coordinate p * stride + shift. The shift increases with the tap, as with a
+// negative dilation: shift = -padding - kh * (-dilation).
 #pragma once
 
 #include "problem/problem.h"
@@ -13,8 +13,8 @@ inline Axis adjoint_axis(const Axis& axis) {
   return Axis{axis.out, axis.in, axis.kernel, 1, -axis.padding, -axis.dilation, axis.stride};
 }
 
-// Channels, axes and strides of the gradient of the input. Weight (co, ci) of a group lies at co * w_stride[0] +
-// ci * w_stride[1] from the group's first, and groups lie c_in / groups of the original's w_stride[0] apart.
+// Channels, axes and strides of the gradient of the input. Weight (co, ci) of a group is at offset co * w_stride[0] +
+// ci * w_stride[1] in the group. Groups are c_in / groups of the original's w_stride[0] apart.
 inline ConvTProblem adjoint_problem(const ConvTProblem& problem) {
   ConvTProblem adjoint = problem;
   adjoint.c_in = problem.c_out;

@@ -1,4 +1,4 @@
-// A problem in words, for errors. Must not know: torch, CUDA.
+// A problem as text, for errors. Must not know: torch, CUDA.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Pointwise steps that run on results before they are stored: the program of an epilogue, as kernels read it.
-// Filled by binding/epilogue.cpp. Must not know: torch, CUDA, who runs it.
+// Pointwise steps on results before they are stored, as kernels read them. Filled by binding/epilogue.cpp. Must not
+// know: torch, CUDA, the kernels.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ enum class Operation : int32_t {
   kSigmoid,
   kHardswish,
   kMish,
-  kSoftplus,  // beta is `first`, the threshold `second`
+  kSoftplus,  // `first` is beta, `second` the threshold
 };
 constexpr int32_t kNumOperations = 14;
 
@@ -29,12 +29,12 @@ constexpr bool has_operand(Operation operation) {
   return operation <= Operation::kDivide || operation == Operation::kLeakyRelu;
 }
 
-// What t is.
+// Kinds of operands t.
 enum class Operand : int32_t {
   kNumber,     // `first`
-  kChannel,    // an element for each result channel, or one for all
-  kResult,     // an element for each result, in the result's own order
-  kBroadcast,  // any other tensor: of these a pass of its own knows the strides, kernels of convolutions do not
+  kChannel,    // one element per result channel, or one for all
+  kResult,     // one element per result, with the result's layout
+  kBroadcast,  // any other tensor; only the separate pass supports its strides
 };
 
 template <typename Number>
@@ -44,11 +44,12 @@ struct Step {
   Number first;
   Number second;
   const void* tensor;
-  int32_t channel_step;  // of kChannel: elements from a channel to the next, 0 or 1
+  int32_t channel_step;  // kChannel: elements between channels, 0 or 1
 };
 
-// Tensors of a program, in this order: y * scale, y + or - shift, y + or - result, y > 0 ? y : y * slope. Of scales,
-// shifts and slopes every channel has an element, or all have one; of results each result, in the results' own order.
+// Tensors of a program, in this order: y * scale, y + or - shift, y + or - result, y > 0 ? y : y * slope. Scales,
+// shifts and slopes have one element per channel, or one for all. Results have one element per result, with the
+// results' layout.
 struct Tensors {
   const void* scales;
   const void* shifts;
@@ -56,28 +57,27 @@ struct Tensors {
   const void* slopes;
   uint32_t flags;
 };
-constexpr uint32_t kScalesStep = 1, kShiftsStep = 2, kSlopesStep = 4;  // an element for every channel
+constexpr uint32_t kScalesStep = 1, kShiftsStep = 2, kSlopesStep = 4;  // one element per channel
 constexpr uint32_t kMinusShifts = 8, kMinusResults = 16;
-constexpr uint32_t kByVectors = 32;  // results begin on 16 bytes
+constexpr uint32_t kByVectors = 32;  // results are aligned to 16 bytes
 
-// Parts of a program that kernels skip where they are not there.
+// Parts of a program. Kernels skip parts that are not set.
 constexpr uint32_t kTensorsPart = 1, kFunctionPart = 2, kSlopePart = 4, kLastShiftPart = 8, kClampPart = 16,
                    kLastScalePart = 32;
 
-// What kernels of convolutions run on a result y, in float32, in this order: y + or - addend, with the bias;
-// y * scale + shift, rounded once; tensors; a function of y, or y > 0 ? y : y * slope;
-// min(max(y + last_shift, low), high) * last_scale. Each is there once at most. A scale of 1 and a shift of -0, which
-// are multiplied and added without asking, leave y as it is to the bit. Steps in another order are for a pass of its
-// own.
+// Operations that convolution kernels can fuse on a result y, in float32, in this order: y + or - addend, with the
+// bias; y * scale + shift, rounded once; tensors; a function of y, or y > 0 ? y : y * slope; min(max(y + last_shift,
+// low), high) * last_scale. Each occurs at most once. A scale of 1 and a shift of -0 are applied unconditionally and do
+// not change any bit of y. Steps in another order run in a separate pass.
 struct Program {
-  int32_t num_steps;  // that this stands for
+  int32_t num_steps;  // number of steps that the program contains
   uint32_t parts;
-  const void* addend;  // an element for every channel, or null: kernels load it where they load a bias
+  const void* addend;  // one element per channel, or null; loaded with the bias
   float addend_sign;
   float scale, shift;
   Tensors tensors;
   Operation function;
-  float first, second;  // of the function
+  float first, second;  // operands of the function
   float slope;
   float last_shift, low, high, last_scale;
 };

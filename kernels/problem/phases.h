@@ -1,15 +1,15 @@
 // Output phases and their taps, per axis. Shared by the planner (host) and the kernels (device).
 //
-// An output coordinate o gets weight tap k from input coordinate i exactly when
+// Weight tap k maps input coordinate i to output coordinate o if
 //     o = i * stride - padding + k * dilation.
-// Write o = p * stride + phase with 0 <= phase < stride. Then tap k contributes to every o of that
-// phase or to none, and where it does, i = p + shift with the integer
+// Write o = p * stride + phase with 0 <= phase < stride. Then tap k contributes to every o of that phase or to none. If
+// it contributes, i = p + shift with the integer
 //     shift = (phase + padding - k * dilation) / stride.
-// (In a problem of problem/adjoint.h i = p * position_step + shift, and a negative dilation makes shift ascend.)
-// The taps of a phase are an arithmetic progression: k ascends by stride / g while shift descends by
-// dilation / g, g = gcd(stride, dilation). A phase may have no tap; its outputs are the bias alone.
-// (The residue (o + padding) mod stride used in textbooks is (phase + padding) mod stride here:
-// counting from the output's own origin makes every phase of a tile start at the same p.)
+// (In a problem of problem/adjoint.h, i = p * position_step + shift, and a negative dilation makes shift ascend.)
+// The taps of a phase are an arithmetic progression: k ascends by stride / g while shift descends by dilation / g,
+// where g = gcd(stride, dilation). The outputs of a phase without taps are the bias. (The residue (o + padding) mod
+// stride used in textbooks is (phase + padding) mod stride here. Counting from the output's own origin makes every
+// phase of a tile start at the same p.)
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace convt {
 
-// Tap number t (0 <= t < num_taps) of a phase: k = first_tap + t * tap_step,
+// Tap t (0 <= t < num_taps) of a phase: k = first_tap + t * tap_step,
 // i = p * position_step + first_shift - t * shift_step.
 struct Phase {
   int32_t num_taps;
@@ -50,7 +50,7 @@ CONVT_HOST_DEVICE inline int32_t num_phases(const Axis& axis) {
   return axis.stride < axis.out ? axis.stride : axis.out;
 }
 
-// Positions p of a phase: outputs phase, phase + stride, ... below axis.out. May be 0.
+// Number of positions p of a phase: outputs phase, phase + stride, ... below axis.out. May be 0.
 CONVT_HOST_DEVICE inline int32_t num_positions(const Axis& axis, int32_t phase) {
   return axis.out > phase ? ceil_div(axis.out - phase, axis.stride) : 0;
 }
@@ -68,13 +68,13 @@ CONVT_HOST_DEVICE inline Phase make_phase(const Axis& axis, int32_t phase) {
   return Phase{0, 0, tap_step, 0, axis.dilation / g};
 }
 
-// Phase::shift_step, which all phases have, without a search for their taps.
+// Phase::shift_step, which is the same for all phases, without a search for taps.
 CONVT_HOST_DEVICE inline int32_t shift_step(const Axis& axis) {
   return axis.dilation / greatest_common_divisor(axis.stride, axis.dilation);
 }
 
-// Of `stride` neighbouring taps that meet no output twice, as inputs of any number meet i * stride - padding + tap *
-// dilation, the first ones that leave out none but the axis' first outputs; -1 where there are none.
+// First of `stride` consecutive taps that map to each output at most once, and to all outputs except the first ones of
+// the axis; -1 if there are none. Tap k of input i maps to output i * stride - padding + k * dilation.
 inline int32_t first_covering_tap(const Axis& axis) {
   const int64_t beyond = int64_t{axis.padding} + axis.out - int64_t{axis.in} * axis.stride;
   const int64_t tap = beyond > 0 ? ceil_div(beyond, int64_t{axis.dilation}) : 0;
@@ -82,13 +82,13 @@ inline int32_t first_covering_tap(const Axis& axis) {
   return once && tap <= axis.kernel - axis.stride ? static_cast<int32_t>(tap) : -1;
 }
 
-// How many outputs those taps leave out.
+// Number of outputs to which these taps do not map.
 inline int32_t num_uncovered(const Axis& axis) {
   const int64_t first = int64_t{first_covering_tap(axis)} * axis.dilation - axis.padding;
   return static_cast<int32_t>(first < 0 ? 0 : first < axis.out ? first : axis.out);
 }
 
-// The most taps that a phase of this axis has.
+// Maximum number of taps of a phase.
 CONVT_HOST_DEVICE inline int32_t max_taps(const Axis& axis) {
   return ceil_div(axis.kernel, axis.stride / greatest_common_divisor(axis.stride, axis.dilation));
 }

@@ -1,4 +1,4 @@
-// The problem: everything about one transposed convolution that is known before a kernel is chosen.
+// Description of one transposed convolution, before a kernel is chosen.
 // Called by: binding/ (fills it from tensors), plan/ (reads it), tests through the `_plan` module.
 // Must not know: torch, CUDA, or any kernel.
 #pragma once
@@ -12,12 +12,12 @@ enum class DataType : int32_t { kFloat32 = 0, kFloat64 = 1, kFloat16 = 2, kBFloa
 // The numerics contract of one call (docs/numerics.md). The values are part of the op schema.
 enum class Precision : int32_t { kIeee = 0, kAten = 1, kTf32x3 = 2, kTf32 = 3, kHalf = 4 };
 
-// Which tensor of y = conv_transpose2d(x, w) is computed from the other two: y itself, or the gradient of x or w
-// from that of y. The values are part of the op schema.
+// The tensor of y = conv_transpose2d(x, w) that is computed: y, or the gradient of x or w from the gradient of y. The
+// values are part of the op schema.
 enum class Direction : int32_t { kForward = 0, kGradInput = 1, kGradWeight = 2 };
 
 // One spatial axis: out = (in - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1.
-// 32 bits hold a coordinate; every offset into a tensor is 64 bits. fits_axis() is the condition.
+// Coordinates fit 32 bits; tensor offsets need 64 bits. fits_axis() checks the limits.
 struct Axis {
   int32_t in;
   int32_t out;
@@ -25,17 +25,17 @@ struct Axis {
   int32_t stride;
   int32_t padding;
   int32_t dilation;
-  int32_t position_step = 1;  // input coordinates from a position to the next; other than 1 in problem/adjoint.h alone
+  int32_t position_step = 1;  // input coordinates per position; not 1 only in problem/adjoint.h
 };
 
 inline bool fits_axis(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
-  constexpr int64_t kLimit = int64_t{1} << 29;  // sums of a few of these stay below 2^31
+  constexpr int64_t kLimit = int64_t{1} << 29;  // sums of a few such values stay below 2^31
   return in < kLimit && out < kLimit && kernel < kLimit && stride < kLimit && padding < kLimit && dilation < kLimit &&
          (kernel - 1) * dilation < kLimit;
 }
 
-// Sizes are always those of the forward pass. x_stride, w_stride and y_stride are the strides of the tensors of
-// these shapes, whichever of them is the result; the result's are dense, in NCHW or channels_last.
+// Sizes are always those of the forward pass. x_stride, w_stride and y_stride belong to the tensors of these shapes in
+// every direction. The result is dense, in NCHW or channels_last.
 struct ConvTProblem {
   Direction direction;
   int64_t batch;
@@ -52,9 +52,9 @@ struct ConvTProblem {
   int64_t y_stride[4];  // elements; [batch, c_out, h_out, w_out]
 };
 
-// A tensor of one channel, or of one column, is in both formats: the stride of its channels means nothing.
+// A tensor with one channel, or one column, is in both formats; the stride of that axis is irrelevant.
 inline bool is_channels_last(const int64_t* stride) { return stride[1] == 1 && stride[3] != 1; }
-// Of the tensor that is summed, and of the result, of the forward pass and of the gradient of the input.
+// Strides of the summed tensor and of the result, in the forward pass and the gradient of the input.
 inline const int64_t* source_stride(const ConvTProblem& problem) {
   return problem.direction == Direction::kForward ? problem.x_stride : problem.y_stride;
 }

@@ -1,5 +1,5 @@
-// The three tensors of a problem: their sizes, the strides that they have where they are dense, how far they reach, and
-// what they are to each other where the kernel is the stride.
+// The three tensors of a problem: sizes, dense strides, extents in memory, and properties of layers with kernel =
+// stride.
 #pragma once
 
 #include "problem/problem.h"
@@ -24,16 +24,16 @@ inline Shapes shapes_of(const ConvTProblem& problem) {
                 {problem.batch, problem.c_out, problem.h.out, problem.w.out}};
 }
 
-// Strides of a dense tensor: NCHW or channels_last. Lists are 4 long.
+// Strides of a dense tensor: NCHW or channels_last. Lists have 4 elements.
 inline void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t* strides) {
   const int64_t c = sizes[1], h = sizes[2], w = sizes[3];
   const int64_t dense[4] = {c * h * w, channels_last ? 1 : h * w, channels_last ? w * c : w, channels_last ? c : 1};
   for (int i = 0; i < 4; ++i) strides[i] = dense[i];
 }
 
-// The stride of an axis of one element says nothing, and may be any number. One that a real tensor hardly has becomes a
-// small one, so that arithmetic with it has a meaning wherever a problem goes; it is no 1, which would tell of
-// neighbours (is_channels_last()), and whole vectors. Of real tensors' strides none changes.
+// The stride of an axis of size 1 is irrelevant and may be any number. Extreme strides of such axes are replaced by a
+// small one, so that arithmetic with them cannot overflow. The replacement is not 1, which would indicate contiguous
+// elements (is_channels_last()), and is a multiple of vectors. Strides of other axes do not change.
 inline void settle_strides(ConvTProblem* problem) {
   constexpr int64_t kSettled = 64, kMost = INT32_MAX;
   const Shapes shapes = shapes_of(*problem);
@@ -47,8 +47,8 @@ inline void settle_strides(ConvTProblem* problem) {
   settle(shapes.y, problem->y_stride);
 }
 
-// Elements from a tensor's first to beyond its last, or more. Not exact, as it counts the strides of axes of one
-// element too: to be compared with what a number can hold.
+// Upper bound of a tensor's extent in memory, in elements. It includes the strides of axes of size 1. For comparison
+// with integer limits.
 inline double reach_of(const int64_t* sizes, const int64_t* strides) {
   double reach = 0;
   for (int i = 0; i < 4; ++i) {
@@ -58,14 +58,14 @@ inline double reach_of(const int64_t* sizes, const int64_t* strides) {
   return reach;
 }
 
-// How far the weights of a group reach.
+// Extent of the weights of a group.
 inline double weight_reach(const ConvTProblem& problem) {
   const int64_t sizes[4] = {problem.c_in / problem.groups, problem.c_out / problem.groups, problem.h.kernel,
                             problem.w.kernel};
   return reach_of(sizes, problem.w_stride);
 }
 
-// The kernel is the stride, so that a position's results are a patch that no other adds to.
+// Whether the kernel equals the stride, so that each position produces a separate patch of results.
 inline bool is_nonoverlapping(const ConvTProblem& problem) {
   const Axis* const axes[] = {&problem.h, &problem.w};
   for (const Axis* axis : axes) {
@@ -75,7 +75,7 @@ inline bool is_nonoverlapping(const ConvTProblem& problem) {
   return true;
 }
 
-// Positions of an image of the input are one run of every channel.
+// Whether the positions of an image are contiguous in every channel of the input.
 inline bool has_runs_of_positions(const ConvTProblem& problem) {
   const int64_t* x = problem.x_stride;
   return (problem.w.in == 1 || x[3] == 1) && (problem.h.in == 1 || x[2] == problem.w.in);

@@ -1,4 +1,4 @@
-// Clusters of CTAs that reach each other's shared memory (PTX ISA, "barrier.cluster", "mapa"; sm_90 and later).
+// Clusters of CTAs that access each other's shared memory (PTX ISA, "barrier.cluster", "mapa"; sm_90 and later).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 
-// barrier.cluster: all threads of the cluster that have not exited meet, and see what the others have written.
+// barrier.cluster: synchronizes all threads of the cluster that have not exited, and makes their writes visible.
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
@@ -22,13 +22,13 @@ __device__ __forceinline__ void cluster_barrier() {
           : "memory");
 }
 
-// That barrier in two halves: a thread says that it has come, and waits later.
+// The same barrier, split into arrive and wait.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// mapa: the same place in the shared memory of the cluster's CTA number `rank`.
+// mapa: the corresponding address in the shared memory of CTA `rank` of the cluster.
 __device__ __forceinline__ uint32_t shared_of_rank(uint32_t shared, uint32_t rank) {
   uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_cluster(uint32_t there, const float* four)
                : "memory");
 }
 
-// st.async: the same, and 16 bytes less that `barrier` of that CTA waits for.
+// st.async: the same, and completes 16 bytes at `barrier` of the target CTA.
 __device__ __forceinline__ void store_cluster_async(uint32_t there, const float* four, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),

@@ -1,5 +1,5 @@
-// Asynchronous copies from global to shared memory (PTX ISA, "Data Movement: cp.async").
-// Before sm_80 the same calls copy through registers, so that one source serves every architecture.
+// Asynchronous copies from global to shared memory (PTX ISA, "Data Movement: cp.async"). Before sm_80 the same calls
+// copy through registers.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace convt::ptx {
 #define CONVT_HAS_CP_ASYNC 1
 #endif
 
-// cp.async.ca.shared.global: kBytes (4, 8 or 16) from global to shared.
+// cp.async.ca.shared.global: copies kBytes (4, 8 or 16).
 template <int kBytes>
 __device__ __forceinline__ void cp_async(uint32_t shared, const void* global) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16, "cp.async copies 4, 8 or 16 bytes");
@@ -25,13 +25,13 @@ __device__ __forceinline__ void cp_async(uint32_t shared, const void* global) {
 #endif
 }
 
-// cp.async with a source size: kBytes from global to shared, or as many zeros, when nothing is read. sm_80 and newer.
+// cp.async with a source size: copies kBytes, or writes zeros without reading. sm_80 and newer.
 template <int kBytes>
 __device__ __forceinline__ void cp_async_or_zero(uint32_t shared, const void* global, bool copy) {
 #ifdef CONVT_HAS_CP_ASYNC
   const int32_t bytes = copy ? kBytes : 0;
   if constexpr (kBytes == 16) {
-    // .cg: past L1, where nobody looks for it again.
+    // .cg bypasses L1, because the data is not reused there.
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes));
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global), "n"(kBytes), "r"(bytes));
@@ -39,7 +39,8 @@ __device__ __forceinline__ void cp_async_or_zero(uint32_t shared, const void* gl
 #endif
 }
 
-// Four times the same for 16 bytes. A copy reads its registers late: each has its own, or it waits for the copy before.
+// Four 16-byte copies at once. A copy reads its registers late. With separate registers it does not wait for the copy
+// before.
 __device__ __forceinline__ void cp_async_or_zero_4(const uint32_t (&shared)[4], const void* const (&global)[4],
                                                    const bool (&copy)[4]) {
 #ifdef CONVT_HAS_CP_ASYNC
@@ -53,7 +54,7 @@ __device__ __forceinline__ void cp_async_or_zero_4(const uint32_t (&shared)[4], 
 #endif
 }
 
-// Four times the same for 4 bytes.
+// Four 4-byte copies at once.
 __device__ __forceinline__ void cp_async_4_bytes_or_zero(const uint32_t (&shared)[4], const void* const (&global)[4],
                                                          const bool (&copy)[4]) {
 #ifdef CONVT_HAS_CP_ASYNC
@@ -67,7 +68,7 @@ __device__ __forceinline__ void cp_async_4_bytes_or_zero(const uint32_t (&shared
 #endif
 }
 
-// cp.async of 4 bytes, four at a time for the same reason.
+// cp.async of 4 bytes, four at once for the same reason.
 template <int kCount>
 __device__ __forceinline__ void cp_async_4_bytes(const uint32_t (&shared)[kCount],
                                                  const void* const (&global)[kCount]) {
@@ -88,7 +89,7 @@ __device__ __forceinline__ void cp_async_4_bytes(const uint32_t (&shared)[kCount
   }
 }
 
-// Copies those of the 4 bytes for which `copy` says so.
+// Copies only the elements with `copy` set.
 template <int kCount>
 __device__ __forceinline__ void cp_async_4_bytes_if(const uint32_t (&shared)[kCount],
                                                     const void* const (&global)[kCount], const bool (&copy)[kCount]) {
@@ -120,7 +121,7 @@ __device__ __forceinline__ void cp_async_4_bytes_if(const uint32_t (&shared)[kCo
   }
 }
 
-// cp.async of 16 bytes, past L1, where nobody looks for them again.
+// cp.async of 16 bytes that bypasses L1, because the data is not reused there.
 __device__ __forceinline__ void cp_async_past_l1(uint32_t shared, const void* global) {
 #ifdef CONVT_HAS_CP_ASYNC
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global));
@@ -129,8 +130,8 @@ __device__ __forceinline__ void cp_async_past_l1(uint32_t shared, const void* gl
 #endif
 }
 
-// `bytes` (even, below 16) from a multiple of 16 on, and no byte behind them. One copy with a source size would do, but
-// compute-sanitizer takes it for a read of all 16.
+// Copies `bytes` (even, below 16) from a multiple of 16 on, and reads nothing past them. One copy with a source size
+// would suffice, but compute-sanitizer treats it as a read of 16 bytes.
 __device__ __forceinline__ void cp_async_rest(uint32_t shared, const void* global, int32_t bytes) {
   const auto* source = static_cast<const char*>(global);
   if (bytes & 8) {
@@ -151,7 +152,7 @@ __device__ __forceinline__ void cp_async_commit() {
 #endif
 }
 
-// cp.async.wait_group: at most kPending of this thread's newest groups are still in flight after it.
+// cp.async.wait_group: waits until at most kPending of this thread's newest groups are in flight.
 template <int kPending>
 __device__ __forceinline__ void cp_async_wait() {
 #ifdef CONVT_HAS_CP_ASYNC
@@ -159,7 +160,7 @@ __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
-// cp_async_wait() for a number that is not known when the kernel is compiled: of more than three, three.
+// cp_async_wait() for a run-time number. Numbers above three count as three.
 __device__ __forceinline__ void cp_async_wait_all_but(int32_t pending) {
   switch (pending) {
     case 0: return cp_async_wait<0>();

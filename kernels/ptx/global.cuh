@@ -1,12 +1,12 @@
-// Loads of global memory that is not written meanwhile (PTX ISA, "ld.global.nc", "prefetch"). `volatile` keeps them in
-// program order, ahead of what they are to overlap.
+// Loads of global memory that is constant during the kernel (PTX ISA, "ld.global.nc", "prefetch"). `volatile` keeps
+// them in program order, before the work that they overlap.
 #pragma once
 
 #include <cstdint>
 
 namespace convt::ptx {
 
-// ld.global.nc.b32 where there is something, or zero
+// ld.global.nc.b32 if `exists`, otherwise zero
 __device__ __forceinline__ uint32_t load_global_or_zero(const void* global, bool exists) {
   uint32_t word = 0;
   asm volatile(
@@ -46,7 +46,7 @@ __device__ __forceinline__ void load_global_or_zero(uint32_t (&words)[2], const 
       : "l"(global), "r"(static_cast<int32_t>(exists)));
 }
 
-// ld.global.nc.u16, zero-extended by the load itself: a conversion behind it would wait for memory.
+// ld.global.nc.u16, zero-extended by the load itself. A separate conversion would wait for memory.
 __device__ __forceinline__ uint32_t load_global_16_or_zero(const void* global, bool exists) {
   uint32_t half = 0;
   asm volatile(
@@ -60,7 +60,7 @@ __device__ __forceinline__ uint32_t load_global_16_or_zero(const void* global, b
   return half;
 }
 
-// prefetch.global.L2: brings a line to L2, for whoever reads it soon.
+// prefetch.global.L2
 __device__ __forceinline__ void prefetch_to_l2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }

@@ -1,5 +1,5 @@
-// What CTAs of a grid tell each other by global memory (PTX ISA, "Memory Consistency Model"): stores and loads that
-// meet in L2, and a counter that orders them.
+// Communication between CTAs of a grid through global memory (PTX ISA, "Memory Consistency Model"): stores and loads in
+// L2, and an atomic counter that orders them.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ __device__ __forceinline__ void store_global_cg(void* global, const float* four)
                : "memory");
 }
 
-// ld.global.cg.v4.f32: of what others have stored before they counted.
+// ld.global.cg.v4.f32: reads data that other CTAs stored before they incremented the counter.
 __device__ __forceinline__ void load_global_cg(float (&four)[4], const void* global) {
   asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3])
                : "l"(global));
 }
 
-// atom.acq_rel.gpu.global.add.u32, of one: how many have counted before. Whoever sees another one's count sees what
-// that one's CTA has stored before a barrier that both passed.
+// atom.acq_rel.gpu.global.add.u32 of 1. Returns the previous count. A thread that observes the increment of another
+// thread also observes stores that the other thread's CTA issued before a barrier with that thread.
 __device__ __forceinline__ uint32_t atomic_add_acq_rel(uint32_t* global) {
   uint32_t before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(global) : "memory");

@@ -1,6 +1,7 @@
-// Matrix products of a warp (PTX ISA, "Warp Level Matrix Instructions: mma"; sm_80 and later). D += A B with A of 16
-// rows, B of 8 columns, 32 bytes of K, sums in float32. Of lane 4 * g + t, A is {row g, row g + 8} of word t, then of
-// word t + 4; B words t and t + 4 of column g; D columns 2 * t and 2 * t + 1 of row g, then of row g + 8.
+// Warp-level matrix products (PTX ISA, "Warp Level Matrix Instructions: mma"; sm_80 and later). D += A B, with 16 rows
+// of A, 8 columns of B, 32 bytes of K and float32 accumulators. Fragments of lane 4 * g + t: A is word t of rows g and
+// g + 8, then word t + 4 of both rows; B is words t and t + 4 of column g; D is columns 2 * t and 2 * t + 1 of row g,
+// then of row g + 8.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace convt::ptx {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 #define CONVT_HAS_MMA 1
 
-// cvt.rna.tf32.f32: the nearest TF32 number, of two equally near ones that further from zero.
+// cvt.rna.tf32.f32: to the nearest TF32 number, ties away from zero.
 __device__ __forceinline__ uint32_t nearest_tf32(float value) {
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));

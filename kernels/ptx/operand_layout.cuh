@@ -1,20 +1,21 @@
-// How the copy engine and warpgroup products see operands in shared memory. Numbers alone and no instruction, so that
-// the emulator of the tests has this file as it is.
+// Layouts of operands in shared memory for TMA and wgmma. Contains no instructions, so that the tests' emulator can
+// include it unchanged.
 #pragma once
 
 #include <cstdint>
 
 namespace convt::ptx {
 
-// Where vector number `vector` of 16 bytes lies in row `row` of 32, 64 or 128 bytes that a tensor map's swizzle of as
-// many bytes has written, and matrix descriptors of that swizzle read.
+// Index of 16-byte vector `vector` in row `row` of 32, 64 or 128 bytes, under the swizzle of the same size that TMA
+// writes and matrix descriptors read.
 __device__ __forceinline__ uint32_t tensor_swizzle(int32_t row_bytes, uint32_t row, uint32_t vector) {
   return row_bytes == 128 ? vector ^ (row & 7) : row_bytes == 64 ? vector ^ (row / 2 & 3) : vector ^ (row / 4 & 1);
 }
 
-// A shared-memory operand ("Matrix Descriptor Format"): start address, and the distances in bytes of core matrices
-// (8 rows of 16 bytes, 128 contiguous bytes) that are neighbours along K and along M or N. The start is the low bits of
-// the low word, in units of 16 bytes, and never carries into the rest: moving an operand is one 32-bit addition.
+// A shared-memory operand ("Matrix Descriptor Format"): start address, and the byte distances between core matrices (8
+// rows of 16 bytes, 128 contiguous bytes) that are adjacent along K and along M or N. The start is in the low bits of
+// the low word, in units of 16 bytes, and never carries into other bits, so advancing an operand is one 32-bit
+// addition.
 struct MatrixDescriptor {
   uint32_t low, high;
 
@@ -22,20 +23,20 @@ struct MatrixDescriptor {
                                                         uint32_t bytes_along_mn) {
     return {((shared & 0x3ffff) >> 4) | ((bytes_along_k >> 4) << 16), bytes_along_mn >> 4};
   }
-  // An operand whose rows are 32, 64 or 128 bytes along K, swizzled as ptx::tensor_swizzle(), in groups of
-  // eight that begin on a multiple of their bytes. A step of K is 32 bytes further.
+  // An operand with rows of 32, 64 or 128 bytes along K, with ptx::tensor_swizzle(), in groups of eight rows aligned to
+  // the group's size. The next step of K is 32 bytes further.
   __device__ __forceinline__ static MatrixDescriptor of_rows(uint32_t shared, int32_t row_bytes) {
     return {((shared & 0x3ffff) >> 4) | 1 << 16, static_cast<uint32_t>(row_bytes) / 2 | swizzle_of(row_bytes)};
   }
-  // An operand of such rows whose groups of eight begin in any row of the swizzle's pattern, which is one of addresses,
-  // and lie `group_bytes` apart.
+  // An operand with such rows in groups of eight, `group_bytes` apart. Groups may start in any row of the swizzle
+  // pattern, because the pattern depends on addresses.
   __device__ __forceinline__ static MatrixDescriptor of_groups(uint32_t shared, int32_t row_bytes,
                                                                uint32_t group_bytes) {
     return {((shared & 0x3ffff) >> 4) | 1 << 16, group_bytes >> 4 | swizzle_of(row_bytes)};
   }
-  // An operand whose rows of 128, 64 or 32 bytes are halves along M or N, one row of each K: transposed.
-  // The distances are those of the next row's worth of halves and of the next eight rows. It may begin in any row of
-  // the swizzle's pattern, which is one of addresses.
+  // A transposed operand: rows of 128, 64 or 32 bytes contain halves along M or N, one row per K. The distances are
+  // those to the next row's width along M or N, and to the next eight rows. It may start in any row of the swizzle
+  // pattern, because the pattern depends on addresses.
   __device__ __forceinline__ static MatrixDescriptor of_transposed_rows(uint32_t shared, int32_t row_bytes,
                                                                         uint32_t bytes_along_mn,
                                                                         uint32_t bytes_along_k) {

@@ -1,9 +1,9 @@
-// Functions of single numbers that C++ has no word for (PTX ISA, "Floating Point Instructions").
+// Floating-point instructions without a C++ equivalent (PTX ISA, "Floating Point Instructions").
 #pragma once
 
 namespace convt::ptx {
 
-// min(max(value, low), high), NaN where `value` is one: max.NaN.f32 and min.NaN.f32, which GPUs before sm_80 lack.
+// min(max(value, low), high), propagating NaN: max.NaN.f32 and min.NaN.f32, which need sm_80.
 __device__ __forceinline__ float clamp(float value, float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   const float clamped = fminf(fmaxf(value, low), high);
@@ -27,13 +27,13 @@ __device__ __forceinline__ float rough_exp2(float value) {
   return value;
 }
 
-// lg2.approx.ftz.f32: log2(value), within 2^-22 of it or, between 0.5 and 2, of 1.
+// lg2.approx.ftz.f32: log2(value), with relative error 2^-22, or absolute error 2^-22 for values between 0.5 and 2.
 __device__ __forceinline__ float rough_log2(float value) {
   asm("lg2.approx.ftz.f32 %0, %0;" : "+f"(value));
   return value;
 }
 
-// rcp.approx.ftz.f32: 1 / value within 2^-23 of the result; 0 of what is beyond 2^126.
+// rcp.approx.ftz.f32: 1 / value within 2^-23 of the result; 0 for values beyond 2^126.
 __device__ __forceinline__ float rough_reciprocal(float value) {
   asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(value));
   return value;

@@ -1,13 +1,13 @@
-// Loads and stores of shared memory by 32-bit address (PTX ISA, "ld.shared", "st.shared"). Address
-// arithmetic on generic pointers costs a mainloop more than its loads do.
-// `volatile` keeps them in program order among themselves and around barriers.
+// Loads and stores of shared memory by 32-bit address (PTX ISA, "ld.shared", "st.shared"). Address arithmetic on
+// generic pointers costs a main loop more than its loads. `volatile` keeps them in program order among themselves and
+// around barriers.
 #pragma once
 
 #include <cstdint>
 
 namespace convt::ptx {
 
-// Address of a shared-memory object as instructions take it.
+// 32-bit address of a shared-memory object.
 __device__ __forceinline__ uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
@@ -41,7 +41,7 @@ __device__ __forceinline__ uint32_t load_shared(uint32_t shared) {
   return word;
 }
 
-// ld.shared.b32 where there is something, or zero
+// ld.shared.b32 if `exists`, otherwise zero
 __device__ __forceinline__ uint32_t load_shared_or_zero(uint32_t shared, bool exists) {
   uint32_t word = 0;
   asm volatile(
@@ -74,23 +74,23 @@ __device__ __forceinline__ void load_shared(uint32_t (&words)[4], uint32_t share
                : "r"(shared));
 }
 
-// ldmatrix.x4: four matrices of 8 rows of 16 bytes, at the addresses of lanes 0 to 7, 8 to 15 and so on; lane t gets
-// word t % 4 of row t / 4 of each. The whole warp.
+// ldmatrix.x4: four matrices of 8 rows of 16 bytes, at the addresses of lanes 0 to 7, 8 to 15 and so on. Lane t
+// receives word t % 4 of row t / 4 of each. Called by the whole warp.
 __device__ __forceinline__ void load_matrices(uint32_t (&words)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(shared));
 }
 
-// ldmatrix.x4.trans of 16-bit elements: the same, but lane t gets elements 2 * (t % 4) and the next of column t / 4,
-// the first in the lower half.
+// ldmatrix.x4.trans of 16-bit elements. Lane t receives elements 2 * (t % 4) and 2 * (t % 4) + 1 of column t / 4, the
+// first in the lower half.
 __device__ __forceinline__ void load_matrices_transposed(uint32_t (&words)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(shared));
 }
 
-// ld.shared.v4.f32, kOffset bytes further
+// ld.shared.v4.f32 at offset kOffset
 template <int kOffset>
 __device__ __forceinline__ void load_shared(float (&r)[4], uint32_t shared) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4 + %5];"
@@ -110,7 +110,7 @@ __device__ __forceinline__ void load_shared(double (&r)[2], uint32_t shared) {
   asm volatile("ld.shared.v2.f64 {%0, %1}, [%2 + %3];" : "=d"(r[0]), "=d"(r[1]) : "r"(shared), "n"(kOffset));
 }
 
-// The compiler knows nothing about `value` from here on, and works out again what follows from it.
+// Makes `value` opaque to the compiler, which then recomputes everything derived from it.
 __device__ __forceinline__ void opaque(int32_t& value) { asm volatile("" : "+r"(value)); }
 
 }  // namespace convt::ptx

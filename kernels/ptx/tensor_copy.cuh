@@ -1,4 +1,4 @@
-// Copies of boxes of a tensor by the copy engine (PTX ISA, "Data Movement: cp.async.bulk.tensor"; sm_90 and later).
+// TMA copies of tensor boxes (PTX ISA, "Data Movement: cp.async.bulk.tensor"; sm_90 and later).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@ namespace convt::ptx {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// cp.async.bulk.tensor.4d: the box that begins at these coordinates, innermost first, into shared memory on 128 bytes;
-// zeros for what is outside of the tensor. The innermost coordinate must be a multiple of 16 bytes.
+// cp.async.bulk.tensor.4d: copies the box at these coordinates, innermost first, to shared memory aligned to 128 bytes,
+// with zeros outside the tensor. The innermost coordinate must be a multiple of 16 bytes.
 __device__ __forceinline__ void tensor_copy(uint32_t shared, const void* map, const int32_t (&at)[4],
                                             uint32_t barrier) {
   asm volatile(
@@ -18,7 +18,7 @@ __device__ __forceinline__ void tensor_copy(uint32_t shared, const void* map, co
       : "memory");
 }
 
-// A box of five dimensions.
+// A five-dimensional box.
 __device__ __forceinline__ void tensor_copy(uint32_t shared, const void* map, const int32_t (&at)[5],
                                             uint32_t barrier) {
   asm volatile(
@@ -28,7 +28,7 @@ __device__ __forceinline__ void tensor_copy(uint32_t shared, const void* map, co
       : "memory");
 }
 
-// cp.async.bulk.tensor.4d to global memory: what of the box exists. Completion as of ptx::bulk_store().
+// cp.async.bulk.tensor.4d to global memory. Elements outside the tensor are skipped. Completes like ptx::bulk_store().
 __device__ __forceinline__ void tensor_store(const void* map, const int32_t (&at)[4], uint32_t shared) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(map),
                "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(shared)

@@ -16,15 +16,15 @@ __device__ __forceinline__ int warp_max(int value) {
 #endif
 }
 
-// Its argument, kept out of the uniform registers: a loop counted there pays their latency twice an
-// iteration, once to compare and once to hand the verdict to the branch (shfl.sync of the own lane).
+// Returns its argument (shfl.sync of the own lane), but keeps it out of uniform registers. A loop counter in uniform
+// registers costs their latency twice per iteration: in the comparison and in the transfer of the result to the branch.
 __device__ __forceinline__ int opaque_lane_value(int value) {
   return __shfl_sync(0xffffffffu, value, static_cast<int>(threadIdx.x % 32));
 }
 
 __device__ __forceinline__ int warp_min(int value) { return -warp_max(-value); }
 
-// The lanes' sum, added in halves: lane l and lane l + 16, then l + 8, 4, 2 and 1. For lane 0 alone.
+// Sum over lanes: lane l and lane l + 16, then l + 8, 4, 2 and 1. Valid only in lane 0.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int half = 16; half > 0; half /= 2) value = __fadd_rn(value, __shfl_down_sync(0xffffffffu, value, half));

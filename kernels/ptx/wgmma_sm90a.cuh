@@ -1,8 +1,8 @@
 // Warpgroup matrix products of sm_90a (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions").
-// D[64, N] = A[64, K] B[K, N], plus D where `add` is true; operands in shared memory, K-major, without swizzle unless
-// said otherwise, A also in registers. D is in float32 registers: thread t of the warpgroup holds row t / 32 * 16 + t %
-// 32 / 4 + 8 * h, column 8 * j + t % 4 * 2 + i as d[4 * j + 2 * h + i]. The bodies exist only where the compiler's
-// feature macro says that the target has the instructions.
+// D[64, N] = A[64, K] B[K, N], plus D if `add` is true. Operands are in shared memory, K-major and without swizzle
+// unless stated otherwise; A may also be in registers. D is in float32 registers: thread t of the warpgroup holds row t
+// / 32 * 16 + t % 32 / 4 + 8 * h, column 8 * j + t % 4 * 2 + i as d[4 * j + 2 * h + i]. The bodies exist only if the
+// compiler's feature macro reports the instructions.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,26 +20,26 @@ namespace convt::ptx {
 
 #ifdef CONVT_HAS_WGMMA
 
-// cvt.rn.tf32.f32: to the nearest TF32 number, ties to even. One instruction on sm_90, where cvt.rna is three.
+// cvt.rn.tf32.f32: to the nearest TF32 number, ties to even. One instruction on sm_90, whereas cvt.rna is three.
 __device__ __forceinline__ float round_tf32(float value) {
   uint32_t bits;
   asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
   return __uint_as_float(bits);
 }
 
-// wgmma.fence: registers and shared memory written before it may be used by the products after it.
+// wgmma.fence: orders earlier writes to registers and shared memory before later products.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 // wgmma.commit_group
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// wgmma.wait_group: at most kPending groups of products are still in flight after it.
+// wgmma.wait_group: waits until at most kPending groups of products are in flight.
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// The registers of D in an instruction's text and among its operands.
+// The registers of D in the instruction's text and as operands.
 #define CONVT_D_TEXT_4 "{%0, %1, %2, %3}"
 #define CONVT_D_TEXT_16 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
 #define CONVT_D_TEXT_32                                                                    \
@@ -82,7 +82,7 @@ __device__ __forceinline__ void wgmma_wait() {
 #define CONVT_D_40(d) CONVT_D_32(d), CONVT_D_8(d, 32)
 #define CONVT_D_48(d) CONVT_D_32(d), CONVT_D_8(d, 32), CONVT_D_8(d, 40)
 
-// wgmma.mma_async of N = 2 * registers columns; `a`, `b` and `scale` are the places of its other operands.
+// wgmma.mma_async of N = 2 * registers columns. `a_place`, `b_place` and `scale` are the numbers of its other operands.
 #define CONVT_WGMMA(name, registers, shape, types, transposed, a_place, b_place, scale)                            \
   __device__ __forceinline__ void name(float (&d)[registers], MatrixDescriptor a, MatrixDescriptor b, bool add) {  \
     asm volatile(                                                                                                  \
@@ -98,7 +98,7 @@ __device__ __forceinline__ void wgmma_wait() {
         : "l"(a.bits()), "l"(b.bits()), "r"(static_cast<int32_t>(add)));                                           \
   }
 
-// Half-precision operands are not transposed, but where the name says it.
+// Half-precision operands are K-major, except in functions named *_transposed.
 CONVT_WGMMA(wgmma_tf32, 16, "m64n32k8", "tf32.tf32", "", "%16", "%17", "%18")
 CONVT_WGMMA(wgmma_bf16, 16, "m64n32k16", "bf16.bf16", ", 0, 0", "%16", "%17", "%18")
 CONVT_WGMMA(wgmma_f16, 16, "m64n32k16", "f16.f16", ", 0, 0", "%16", "%17", "%18")
@@ -129,9 +129,9 @@ CONVT_WGMMA(wgmma_f16_transposed, 32, "m64n64k16", "f16.f16", ", 1, 1", "%32", "
 CONVT_WGMMA(wgmma_bf16_transposed, 64, "m64n128k16", "bf16.bf16", ", 1, 1", "%64", "%65", "%66")
 CONVT_WGMMA(wgmma_f16_transposed, 64, "m64n128k16", "f16.f16", ", 1, 1", "%64", "%65", "%66")
 
-// Products with A in registers, of which a thread holds rows t / 32 * 16 + t % 32 / 4 and 8 further, columns t % 4 and
-// 4 further (TF32), or the pairs that begin at t % 4 * 2 and 8 further (half precision): both rows of the first, then
-// of the second columns. They must not change before the products are done.
+// Products with A in registers. A thread holds rows t / 32 * 16 + t % 32 / 4 and 8 further. Columns are t % 4 and 4
+// further (TF32), or the pairs that start at t % 4 * 2 and 8 further (half precision). The order is both rows of the
+// first columns, then of the second. The registers must not change before the products complete.
 #define CONVT_WGMMA_OF_REGISTERS(name, registers, shape, types, transposed, a_places, b_place, scale)                 \
   __device__ __forceinline__ void name(float (&d)[registers], const uint32_t (&a)[4], MatrixDescriptor b, bool add) { \
     asm volatile(                                                                                                     \
@@ -169,12 +169,12 @@ CONVT_WGMMA_OF_REGISTERS(wgmma_tf32, 48, "m64n96k8", "tf32.tf32", "", "%48, %49,
 CONVT_WGMMA_OF_REGISTERS(wgmma_bf16, 48, "m64n96k16", "bf16.bf16", ", 0", "%48, %49, %50, %51", "%52", "%53")
 CONVT_WGMMA_OF_REGISTERS(wgmma_f16, 48, "m64n96k16", "f16.f16", ", 0", "%48, %49, %50, %51", "%52", "%53")
 
-// Such a register is written here, where no product reads it, and not a moment sooner.
+// Writes a register of A at this point of the program and not earlier, when products in flight may still read it.
 __device__ __forceinline__ void write_fragment(uint32_t& fragment, uint32_t word) {
   asm volatile("mov.b32 %0, %1;" : "=r"(fragment) : "r"(word) : "memory");
 }
 
-// Writes a number rounded to TF32, and the lower or the upper halves of two words.
+// The same for a number rounded to TF32, and for the lower or the upper halves of two words.
 __device__ __forceinline__ void write_fragment_tf32(uint32_t& fragment, uint32_t word) {
   asm volatile("cvt.rn.tf32.f32 %0, %1;" : "=r"(fragment) : "f"(__uint_as_float(word)) : "memory");
 }
@@ -185,7 +185,7 @@ __device__ __forceinline__ void write_fragment_halves(uint32_t& fragment, uint32
                : "memory");
 }
 
-// Writes what is left of a float32 number without its `high` part.
+// The same for the remainder of a float32 number after subtraction of its `high` term.
 __device__ __forceinline__ void write_fragment_rest(uint32_t& fragment, uint32_t word, uint32_t high) {
   asm volatile("sub.rn.f32 %0, %1, %2;"
                : "=r"(fragment)
@@ -193,9 +193,9 @@ __device__ __forceinline__ void write_fragment_rest(uint32_t& fragment, uint32_t
                : "memory");
 }
 
-// And stays as it is up to here, behind the wait for the products that read it.
+// Keeps a register of A unchanged up to this point, after the wait for the products that read it.
 __device__ __forceinline__ void fence_fragment(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
-// A sum is read here, behind the wait for its products, and not a moment sooner.
+// Prevents reads of an accumulator before this point, after the wait for its products.
 __device__ __forceinline__ void fence_accumulator(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 
 #undef CONVT_WGMMA
@@ -217,7 +217,7 @@ __device__ __forceinline__ void fence_accumulator(float& sum) { asm volatile("" 
 #undef CONVT_D_64
 #undef CONVT_D_128
 
-// One step of K, 8 or 16 elements, by their type: TF32 of float. `a` is in shared memory, or four registers.
+// One step of K, 8 or 16 elements, selected by element type: float means TF32. `a` is a descriptor or four registers.
 template <typename Element, int kSums, typename First>
 __device__ __forceinline__ void wgmma(float (&d)[kSums], const First& a, const MatrixDescriptor& b, bool add) {
   if constexpr (std::is_same_v<Element, float>) {
@@ -229,7 +229,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kSums], const First& a, const M
   }
 }
 
-// A product of halves, both operands as MatrixDescriptor::of_transposed_rows() says.
+// A half-precision product with both operands in the layout of MatrixDescriptor::of_transposed_rows().
 template <typename Element, int kSums>
 __device__ __forceinline__ void wgmma_transposed(float (&d)[kSums], const MatrixDescriptor& a,
                                                  const MatrixDescriptor& b, bool add) {

@@ -1,6 +1,6 @@
-// Sums of grad_output over images and pixels, for the gradient of the bias: one slab for each chunk of pixels, or the
-// result where there is one chunk, in a fixed order (kernels/ORDER.md). Thread t of a channel adds pixels t, t +
-// threads, ... of each row of its chunk ascending; then neighbours' sums are added in halves. Called by launch/.
+// Sums grad_output over images and pixels, for the gradient of the bias, in a fixed order (kernels/ORDER.md). Each
+// chunk of pixels gives one slab; a single chunk gives the result. Thread t of a channel adds pixels t, t + threads,
+// ... of each row of its chunk in ascending order. Then a tree reduction adds the threads' sums. Called by launch/.
 #include "element/arithmetic.cuh"
 #include "reduce/kernels.h"
 #include "reduce/params.h"
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __g
   const int64_t column_end = min(column_begin + params.chunk_columns, params.columns);
   const int64_t row_begin = row_chunk * params.chunk_rows;
   const int64_t row_end = min(row_begin + params.chunk_rows, params.rows);
-  constexpr int32_t kBatch = 16;  // elements on their way at once
+  constexpr int32_t kBatch = 16;  // loads in flight
   const int64_t step = threads * params.column_stride;
   Accumulator sum = 0;
   if (channel < params.channels) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __g
         Element elements[kBatch];
 #pragma unroll
         for (int32_t i = 0; i < kBatch; ++i) {
-          // +0 changes no sum that began with +0.
+          // Adding +0 does not change a sum that starts at +0.
           elements[i] = i * threads < left ? *g_next : element::to_element<Element>(Accumulator{0});
           g_next += step;
         }
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kChannelThreads) channel_sums_kernel(const __g
   }
   s_sums[threadIdx.x] = sum;
   for (int32_t half = kChannelThreads / 2; half >= lanes; half /= 2) {
-    __syncthreads();  // the sums of the round before are there
+    __syncthreads();  // sums of the previous round are written
     if (threadIdx.x < half) s_sums[threadIdx.x] = add(s_sums[threadIdx.x], s_sums[threadIdx.x + half]);
   }
   if (thread > 0 || channel >= params.channels) return;

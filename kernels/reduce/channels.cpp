@@ -11,7 +11,7 @@ reduce::ChannelParams channel_params(const ChannelSum& sum) {
   params.channel_stride = sum.stride[1];
   params.channel_lanes = 1;
   while (sum.stride[1] == 1 && params.channel_lanes < std::min<int64_t>(32, params.channels)) params.channel_lanes *= 2;
-  // Columns of rows of images. What has size 1 has no stride; axes that continue each other are one.
+  // Columns, rows and images. Axes of size 1 are dropped, and axes that are contiguous with each other are merged.
   struct Run {
     int64_t count, stride;
   };
@@ -34,10 +34,10 @@ reduce::ChannelParams channel_params(const ChannelSum& sum) {
   params.row_stride = runs[1].stride;
   params.image_stride = runs[2].stride;
   params.rows = runs[1].count * runs[2].count;
-  // About 2000 blocks, where that makes chunks neither too short to pay nor too long to be accurate. One chunk, whose
-  // sums are the result, where its blocks alone are about as many as the SMs of a GPU.
+  // About 2000 thread blocks, unless chunks would be too short to be efficient or too long to be accurate. One chunk,
+  // whose sums are the result, if one chunk has about as many thread blocks as a GPU has SMs.
   constexpr int64_t kBlocks = 2048, kMostPixels = int64_t{1} << 20, kOneChunkBlocks = 128, kOneChunkTurns = 64;
-  const int64_t threads = reduce::kChannelThreads / params.channel_lanes;  // of a channel
+  const int64_t threads = reduce::kChannelThreads / params.channel_lanes;  // per channel
   const int64_t least_pixels = threads * (params.channel_lanes > 1 ? 64 : 16);
   const int64_t pixels = params.rows * params.columns;
   const int64_t blocks_per_chunk = ceil_div(params.channels, int64_t{params.channel_lanes});

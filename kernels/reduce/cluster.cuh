@@ -1,6 +1,6 @@
-// Accumulators of the CTAs of a cluster that share a tile: each CTA multiplies some of the tile's stages, then gets
-// from the others what they have of its share of the columns, adds it up and stores it. Must not know: what was
-// accumulated.
+// Split-K reduction within a cluster through distributed shared memory. The CTAs of a cluster share a tile: each
+// multiplies some of its stages, then receives the others' accumulators for its slice of the columns, adds them and
+// stores the slice. Must not know: what was accumulated.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace convt::reduce {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// Which of a product's columns a CTA (or warpgroup) stores: blocks of 8.
+// Columns that a CTA (or warpgroup) stores, in blocks of 8.
 struct ClusterSlice {
   int32_t rank;
   int32_t blocks_log2;
@@ -28,26 +28,25 @@ __device__ __forceinline__ ClusterSlice slice_of_block(int32_t splits, int32_t c
   return {static_cast<int32_t>(ptx::cluster_rank()), 31 - __clz(columns / 8 / splits)};
 }
 
-// What each gets from every other one: four accumulators a thread of every plane and block.
+// Bytes that each CTA receives from each other CTA: four accumulators per thread, plane and block.
 template <int kThreads, int kPlanes>
 __device__ __forceinline__ uint32_t bytes_of_slice(const ClusterSlice& share) {
   return kPlanes * kThreads * 16u << share.blocks_log2;
 }
 
-// By kThreads threads of each of `splits`, which have kPlanes products of kBlocks blocks of 8 columns; `of_plane` gives
-// a plane's accumulators, four for each block. At `s_mine` of every thread is room for the others' shares of its
-// columns, which are added in the order of the ranks. `link` sends to another one, and waits for what the others have
-// sent.
+// Called by kThreads threads of each of `splits` CTAs, with kPlanes products of kBlocks blocks of 8 columns. `of_plane`
+// returns a plane's accumulators, four per block. `s_mine` is each thread's buffer for the others' slices of its
+// columns, which are added in rank order. `link` sends to another CTA, and waits for the data of all others.
 template <int kThreads, int kPlanes, int kBlocks, typename OfPlane, typename Link>
 __device__ __forceinline__ void exchange_slices(const OfPlane& of_plane, int32_t splits, const ClusterSlice& share,
                                                 uint32_t s_mine, Link link) {
   constexpr uint32_t kStep = kThreads * 16;
   const uint32_t share_bytes = bytes_of_slice<kThreads, kPlanes>(share);
-  // What comes from number `from` to number `to`, where nothing comes from itself.
+  // Offset of the data from rank `from` in the buffer of rank `to`. A rank sends nothing to itself.
   const auto place_of = [&](int32_t from, int32_t to) { return (from - (from > to)) * share_bytes; };
 #pragma unroll 1
   for (int32_t step = 1; step < splits; ++step) {
-    // Each sends to another one: if all sent to the same, they would wait for that one's shared memory.
+    // In each step every rank sends to a different rank. Otherwise all would contend for one CTA's shared memory.
     const int32_t other = (share.rank + step) & (splits - 1);
     link.open(s_mine + place_of(share.rank, other), other);
 #pragma unroll
@@ -79,7 +78,7 @@ __device__ __forceinline__ void exchange_slices(const OfPlane& of_plane, int32_t
   }
 }
 
-// All threads that multiply, of all CTAs; `s_bytes` is free where nobody multiplies any more.
+// All consumer threads of all CTAs. `s_bytes` must be free once all consumers have finished their products.
 template <int kThreads, int kPlanes, int kBlocks, typename OfPlane>
 __device__ __forceinline__ void reduce_scatter_dsmem(const OfPlane& of_plane, int32_t splits, const ClusterSlice& share,
                                                      uint32_t s_bytes) {
@@ -93,12 +92,12 @@ __device__ __forceinline__ void reduce_scatter_dsmem(const OfPlane& of_plane, in
     }
     __device__ __forceinline__ void wait() const { ptx::cluster_barrier(); }
   };
-  ptx::cluster_barrier();  // nobody multiplies any more
+  ptx::cluster_barrier();  // all CTAs have finished their products
   exchange_slices<kThreads, kPlanes, kBlocks>(of_plane, splits, share, s_bytes + threadIdx.x * 16, Link{});
 }
 
-// By stores that are counted where they arrive (st.async), so that a CTA waits for the others' shares alone. Before it
-// every CTA's `s_bytes` is free, and its `s_barrier` expects (splits - 1) * bytes_of_slice().
+// Uses st.async, which counts bytes at the receiver's barrier, so that a CTA waits only for its own data. Before the
+// call every CTA's `s_bytes` must be free, and its `s_barrier` must expect (splits - 1) * bytes_of_slice().
 template <int kThreads, int kPlanes, int kBlocks, typename OfPlane>
 __device__ __forceinline__ void reduce_scatter_dsmem_async(const OfPlane& of_plane, int32_t splits,
                                                            const ClusterSlice& share, uint32_t s_bytes,

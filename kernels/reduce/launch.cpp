@@ -12,8 +12,7 @@
 namespace convt {
 namespace {
 
-// Whether the kernel's code for this GPU has the instruction that waits for the kernel before it: what is compiled for
-// sm_90 and newer.
+// Whether the kernel's code for this GPU supports griddepcontrol.wait, which needs code compiled for sm_90 or newer.
 bool can_wait(const void* kernel) {
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return false;
@@ -27,7 +26,7 @@ bool can_wait(const void* kernel) {
   return known[{kernel, device}] = attributes.ptxVersion >= 90;
 }
 
-// Axes of the result that continue each other as they do in slabs become one, the last. Terms ask for the places.
+// Merges result axes that are contiguous in the same order as in slabs into the last axis. Terms need separate axes.
 void merge_axes(reduce::SlabParams* params) {
   if (params->terms.x != nullptr) return;
   for (int axis = 2; axis >= 0; --axis) {
@@ -41,14 +40,14 @@ void merge_axes(reduce::SlabParams* params) {
 
 int64_t taps_of(const reduce::SlabParams& params) { return int64_t{params.size[0]} * params.size[1]; }
 
-// Shared memory of a CTA that transposes taps.
+// Shared memory of a CTA of add_taps.
 int64_t transposed_bytes(const reduce::SlabParams& params, DataType dtype) {
   const auto element = static_cast<int32_t>(element_bytes(dtype));
   return taps_of(params) * reduce::transposed_pitch(element) * element;
 }
 
-// Whether the result is contiguous [size[2]][size[3]][size[0]][size[1]]: slabs are of taps, which lie beside each
-// other.
+// Whether the result is contiguous [size[2]][size[3]][size[0]][size[1]], with taps innermost. In slabs taps are
+// outermost.
 bool transposes_taps(const reduce::SlabParams& params, DataType dtype) {
   const int64_t taps = taps_of(params);
   const auto follows = [](int32_t size, int64_t stride, int64_t inner) { return size == 1 || stride == inner; };
@@ -60,7 +59,7 @@ bool transposes_taps(const reduce::SlabParams& params, DataType dtype) {
          reinterpret_cast<uintptr_t>(params.result) % (reduce::kSlabNeighbours * element_bytes(dtype)) == 0;
 }
 
-// Whether the neighbours of a thread can be stored at once.
+// Whether a thread can store its kSlabNeighbours results at once.
 bool has_neighbours(const reduce::SlabParams& params, DataType dtype) {
   const int64_t bytes = std::min<int64_t>(reduce::kSlabNeighbours * element_bytes(dtype), 16);
   int64_t others = 0;
@@ -84,7 +83,7 @@ void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, cons
     params.size[i] = static_cast<int32_t>(size[i]);
     params.stride[i] = stride[i];
   }
-  // A thread for each run of slabs, or, where that would be more than the GPU holds at once, for several, or for all.
+  // One thread per run of slabs. If that exceeds what the GPU runs at once, one thread for several runs, or for all.
   constexpr int64_t kMostFullBlocks = 264, kRowsOfMany = 8;
   const int64_t blocks = ceil_div(params.num_elements, int64_t{reduce::kSlabLanes});
   if (blocks > kMostFullBlocks && num_slabs <= reduce::kSlices) {

@@ -1,6 +1,6 @@
-// Adds slabs: result[e] = sum over slabs, in a fixed order (kernels/ORDER.md), rounded once to the result's type.
-// The slabs are cut into kSlices runs of neighbours; each run is added ascending, from +0, then the runs' sums
-// ascending. Called by launch/. Must not know: what was summed, but for the terms of sums that are NaN (terms.cuh).
+// Adds slabs: result[e] = sum over slabs, in a fixed order (kernels/ORDER.md), rounded once to the result's type. The
+// slabs are split into kSlices contiguous runs. Each run is added in ascending order from +0, then the runs' sums in
+// ascending order. Called by launch/. Must not know: what was summed, except the terms of NaN sums (terms.cuh).
 #include "element/arithmetic.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "reduce/kernels.h"
@@ -12,8 +12,7 @@ namespace {
 
 using element::add;
 
-// Where an element of a slab lies in the result, along each axis. Numbers below 2^32 are divided much faster than
-// longer ones.
+// Coordinates of a slab element in the result. 32-bit division is much faster than 64-bit division.
 struct Place {
   int32_t at[4];
 
@@ -43,14 +42,13 @@ __device__ __forceinline__ int64_t offset_of(const SlabParams& params, const int
   return offset;
 }
 
-// The sum of an element again. Called and not inlined, with nothing that needs memory: all others are made in
-// registers.
+// Recomputes the sum of an element. Not inlined and rarely called, so that the main path stays in registers.
 template <typename Element>
 __device__ __noinline__ float sum_again(const SlabParams& params, int64_t element) {
   return sum_of_terms<Element>(params.terms, Place(params, element).at);
 }
 
-// A sum in the result's type, added up again where that is asked for.
+// Rounds a sum to the result's type. A NaN sum is recomputed first, if terms are given.
 template <typename Element, typename Accumulator>
 __device__ __forceinline__ Element rounded(const SlabParams& params, int64_t element, Accumulator sum) {
   if constexpr (!std::is_same_v<Element, double>) {
@@ -59,9 +57,8 @@ __device__ __forceinline__ Element rounded(const SlabParams& params, int64_t ele
   return element::to_element<Element>(sum);
 }
 
-// A thread's runs, kAtOnce of them side by side: run `first`, first + step, ... of an element. kBatch slabs of each are
-// on their way at once: all are asked for before the first is added. In the place of those that do not exist comes +0,
-// which changes no sum that began with +0.
+// Adds a thread's runs of an element: run `first`, first + step, ... kAtOnce runs are interleaved, and kBatch slabs of
+// each are loaded before the first is added. Missing slabs count as +0, which does not change a sum that starts at +0.
 template <int kAtOnce, int kBatch, typename Accumulator>
 __device__ __forceinline__ void add_runs(Accumulator (*s_sums)[kSlabLanes], const Accumulator* g_slabs,
                                          const SlabParams& params, int32_t run, int32_t first, int32_t step) {
@@ -95,7 +92,7 @@ __device__ __forceinline__ void add_runs(Accumulator (*s_sums)[kSlabLanes], cons
   }
 }
 
-// blockDim.y threads share the runs of an element: one each, or several.
+// blockDim.y threads share the runs of an element, with one or more runs each.
 template <typename Element>
 __global__ void __launch_bounds__(kSlabLanes* kSlices) add_slabs_kernel(const __grid_constant__ SlabParams params) {
   using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
@@ -106,15 +103,15 @@ __global__ void __launch_bounds__(kSlabLanes* kSlices) add_slabs_kernel(const __
   const auto num_slabs = static_cast<int32_t>(params.num_slabs);
   const int32_t run = (num_slabs + kSlices - 1) / kSlices;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  ptx::wait_for_previous_kernel();  // slabs are there, where the launch did not wait for them
+  ptx::wait_for_previous_kernel();  // slabs are complete (programmatic dependent launch)
 #endif
-  const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], num_elements apart
+  const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], stride num_elements
   if (exists && rows * run >= num_slabs) {
     add_runs<1, 16>(s_sums, g_slabs, params, run, row, rows);
   } else if (exists) {
     add_runs<4, 4>(s_sums, g_slabs, params, run, row, rows);
   }
-  __syncthreads();  // every run's sum is there
+  __syncthreads();  // all runs' sums are written
   if (row > 0 || !exists) return;
   Accumulator sum = s_sums[0][lane];
 #pragma unroll
@@ -125,18 +122,18 @@ __global__ void __launch_bounds__(kSlabLanes* kSlices) add_slabs_kernel(const __
   static_cast<Element*>(params.result)[offset_of(params, place.at)] = rounded<Element>(params, element, sum);
 }
 
-// A thread's neighbouring elements of a slab, read at once.
+// Contiguous elements of a slab that a thread loads at once.
 template <typename Accumulator, int kTogether>
 struct alignas(kTogether * sizeof(Accumulator) < 16 ? kTogether * sizeof(Accumulator) : 16) Neighbours {
   Accumulator of[kTogether];
 };
 
-// All slabs ascending, of which kBatch are on their way at once.
+// Adds all slabs in ascending order, with kBatch slabs in flight.
 template <int kBatch, typename Accumulator, int kTogether>
 __device__ __forceinline__ void add_ascending(Neighbours<Accumulator, kTogether>& sums, const SlabParams& params,
                                               int64_t element) {
   using Slab = Neighbours<Accumulator, kTogether>;
-  const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], num_elements apart
+  const auto* g_slabs = static_cast<const Accumulator*>(params.slabs) + element;  // [num_slabs], stride num_elements
   const auto num_slabs = static_cast<int32_t>(params.num_slabs);
 #pragma unroll 1
   for (int32_t first = 0; first < num_slabs; first += kBatch) {
@@ -154,7 +151,8 @@ __device__ __forceinline__ void add_ascending(Neighbours<Accumulator, kTogether>
   }
 }
 
-// Where every run is one slab: a thread adds up kTogether neighbours of the last axis.
+// For at most kSlices slabs, so that every run is one slab. A thread adds kTogether contiguous elements of the last
+// axis.
 template <typename Element, int kTogether>
 __global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const __grid_constant__ SlabParams params) {
   using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
@@ -162,7 +160,7 @@ __global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const _
   if (element >= params.num_elements) return;
   const Place place(params, element);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  ptx::wait_for_previous_kernel();  // slabs are there, where the launch did not wait for them
+  ptx::wait_for_previous_kernel();  // slabs are complete (programmatic dependent launch)
 #endif
   Neighbours<Accumulator, kTogether> sums{};
   if (params.num_slabs <= 4) {
@@ -184,14 +182,14 @@ __global__ void __launch_bounds__(kFewSlabsThreads) add_few_slabs_kernel(const _
   }
 }
 
-// Slabs of taps [taps][channels] for a result whose channels have their taps beside each other: [channels][taps]. A CTA
-// has kTransposedChannels neighbours, a thread four of them for every fourth tap; results pass through shared memory.
+// Transposes slabs [taps][channels] to a result [channels][taps]. A CTA processes kTransposedChannels adjacent
+// channels. A thread adds four of them, of every fourth tap. Results pass through shared memory.
 template <typename Element>
 __global__ void __launch_bounds__(kFewSlabsThreads) add_taps_kernel(const __grid_constant__ SlabParams params) {
   using Accumulator = std::conditional_t<std::is_same_v<Element, double>, double, float>;
   constexpr int32_t kRows = kFewSlabsThreads * kSlabNeighbours / kTransposedChannels;
   extern __shared__ __align__(16) unsigned char s_bytes[];
-  auto* s_results = reinterpret_cast<Element*>(s_bytes);  // [tap][channel], kPitch from a tap to the next
+  auto* s_results = reinterpret_cast<Element*>(s_bytes);  // [tap][channel], pitch kPitch
   constexpr int32_t kPitch = transposed_pitch(sizeof(Element));
   const auto thread = static_cast<int32_t>(threadIdx.x);
   const int32_t taps = params.size[0] * params.size[1];

@@ -1,6 +1,6 @@
-// Accumulators of CTAs that have multiplied a part of a tile each: every CTA leaves its own in memory, and the last one
-// to come adds them up, in the order of the parts, whoever it is. Nobody waits for another CTA, which might not run
-// yet. Must not know: what was accumulated.
+// Stream-K fixup: CTAs multiply parts of a tile and store their partial accumulators in global memory. The last CTA to
+// arrive adds all partials in the order of parts, so the result does not depend on arrival order. No CTA waits for
+// another CTA, which might not be resident yet. Must not know: what was accumulated.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace convt::reduce {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// Adds up what a thread finds kStep bytes apart in all parts, in their order, and leaves it in the first one. Called
-// and not inlined: among accumulators the loads take registers from the products, wherever they stand.
+// Adds a thread's vectors, kStep bytes apart, of all parts in order, and stores the sums in the first part. Not
+// inlined: otherwise the loads take registers from the accumulators of the main loop.
 template <int kCount, int kStep>
 __device__ __noinline__ void add_partials(char* g, int32_t parts) {
   constexpr int kTogether = 8;
@@ -41,9 +41,10 @@ __device__ __noinline__ void add_partials(char* g, int32_t parts) {
   }
 }
 
-// By kThreads threads of each CTA, which have kPlanes products of kBlocks blocks of 8 columns; `of_plane` gives a
-// plane's accumulators, four for each block. At `sums` is room for those of all `parts` of the tile; *arrived is zero
-// before the first CTA comes, and the word at `s_word` is free. True where this CTA has the sum of all parts.
+// Called by kThreads threads of each CTA, with kPlanes products of kBlocks blocks of 8 columns. `of_plane` returns a
+// plane's accumulators, four per block. `sums` holds the partials of all `parts` of the tile. *arrived must be zero
+// before the first CTA arrives, and the word at `s_word` must be free. Returns true in the CTA that holds the sum of
+// all parts.
 template <int kThreads, int kPlanes, int kBlocks, typename OfPlane>
 __device__ __forceinline__ bool stream_k_fixup(const OfPlane& of_plane, int32_t part, int32_t parts, char* sums,
                                                uint32_t* arrived, uint32_t s_word) {
@@ -56,7 +57,7 @@ __device__ __forceinline__ bool stream_k_fixup(const OfPlane& of_plane, int32_t 
       ptx::store_global_cg(g_own + (plane * kBlocks + block) * kStep, of_plane(plane) + 4 * block);
     }
   }
-  ptx::named_barrier(1, kThreads);  // all of the part is there
+  ptx::named_barrier(1, kThreads);  // all threads have stored the part
   if (threadIdx.x == 0) ptx::store_shared(s_word, ptx::atomic_add_acq_rel(arrived));
   ptx::named_barrier(1, kThreads);
   if (static_cast<int32_t>(ptx::load_shared(s_word)) < parts - 1) return false;

@@ -1,6 +1,6 @@
-// A sum of a gradient of the weight again, term by term, where slabs add up to NaN. Kernels that read zeros around an
-// image meet NaN and Inf of the other operand there, and 0 * Inf is NaN; the formula has no such term.
-// Called by the kernels that add slabs. Must not know: how products were made.
+// Recomputes an element of the gradient of the weight, term by term, if the sum of its slabs is NaN. Kernels that read
+// zeros around an image multiply them with NaN or Inf of the other operand, and 0 * Inf is NaN. The definition has no
+// such terms. Called by the kernels that add slabs. Must not know: how products were computed.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace convt::reduce {
 
-// `place`: row and column of taps, input channel, output channel of the group. Ends where the sum is NaN for good.
+// `place`: tap row, tap column, input channel, output channel of the group. Returns early once the sum is NaN.
 template <typename Element>
 __device__ float sum_of_terms(const WeightTerms& terms, const int32_t (&place)[4]) {
-  constexpr int32_t kTogether = 8;  // loads on their way at once
+  constexpr int32_t kTogether = 8;  // loads in flight
   const Axis &h = terms.h, &w = terms.w;
   const int32_t co = place[2] / terms.group_ci * terms.group_co + place[3];
   const int32_t first_row = place[0] * h.dilation - h.padding, first_column = place[1] * w.dilation - w.padding;

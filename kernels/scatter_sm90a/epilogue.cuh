@@ -1,4 +1,4 @@
-// The scatter engine's results: a slot of accumulators -> shared memory -> taps along W added up -> global memory.
+// Epilogue of the scatter kernel: a slot of accumulators -> shared memory -> sum of taps along W -> global memory.
 #pragma once
 
 #include "epilogue/finish.cuh"
@@ -8,15 +8,15 @@ namespace convt::scatter_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A result column of a tile, in channels_last of one channel: where its first tap's sum lies in a staged plane (bytes),
-// which of its taps exist, and where it is in the result's row (elements from the first image's), or -1.
+// A result column of a tile (in channels_last, of one channel): byte offset of its first tap's sum in a staged plane,
+// mask of its taps, and offset in the result's row in elements from the first image's; -1 if it does not exist.
 struct alignas(16) Unit {
   int32_t staged;
   uint32_t exists;
   int64_t offset;
 };
 
-// A plane of results: a phase along H of a channel.
+// A plane of results: an H phase of a channel.
 struct alignas(16) Plane {
   int64_t offset;  // elements
   int32_t phase;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void make_units(const Params& params, const Tile& til
         unit.offset += result_column;
       }
       int32_t source = params.by_stride_w(begin + column, &residue), kw = 0;
-      // The first tap that reads a column of the source, or behind the last one.
+      // The first tap that reads a source column, or kernel_w.
       for (int32_t rest = residue; rest != 0; ++kw) {
         if (kw == params.term_kw) {
           kw = params.kernel_w;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void make_units(const Params& params, const Tile& til
   }
 }
 
-// Slot 0, which is complete, goes to shared memory.
+// Writes slot 0, which is complete, to shared memory.
 template <typename Shape>
 __device__ __forceinline__ void stage_slot(const Accumulators<Shape>& acc, const Params& params, uint32_t s_staged) {
   const auto lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
@@ -103,8 +103,8 @@ __device__ __forceinline__ void stage_slot(const Accumulators<Shape>& acc, const
   }
 }
 
-// The other slots move one down. A tap row that a phase does not have was multiplied by zeros, of which a NaN or Inf
-// makes a NaN: what came of it is dropped.
+// Moves the other slots down by one. Tap rows that a phase does not have were multiplied by zero weights, which turn
+// NaN and Inf into NaN. Their products are dropped.
 template <typename Shape>
 __device__ __forceinline__ void move_slots(Accumulators<Shape>& acc, const Params& params) {
   constexpr int kSlotAccumulators = Shape::kSlotAccumulators;
@@ -126,11 +126,11 @@ __device__ __forceinline__ void move_slots(Accumulators<Shape>& acc, const Param
   for (int i = 0; i < kSlotAccumulators; ++i) acc[(Shape::kSlots - 1) * kSlotAccumulators + i] = 0;
 }
 
-// What a thread stores of several planes, from row to row.
+// What a thread stores of several planes in every row.
 template <int kPlanes>
 struct StoredPlanes {
   int64_t offset[kPlanes];
-  int32_t phase[kPlanes];  // at least h.out and padding: no such plane
+  int32_t phase[kPlanes];  // h.out + padding or more: no plane
   float bias[kPlanes];
 
   __device__ __forceinline__ void load(const Params& params, const Plane* s_planes, int32_t begin) {
@@ -144,8 +144,8 @@ struct StoredPlanes {
   }
 };
 
-// Stores the position rows of all tiles in NCHW. kTerms: params.terms, or 0 for any; kPlanes: planes that are in
-// registers at once. A thread's column and planes stay in registers where it has no others.
+// Stores the position rows of all tiles in NCHW. kTerms: params.terms, or 0 for any; kPlanes: planes in registers at a
+// time. If a thread has only one column and one batch of planes, they stay in registers.
 template <typename Shape, int kTerms, int kPlanes>
 __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_staged, Unit* s_units,
                                            const Plane* s_planes, Ring ring) {
@@ -160,7 +160,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
     if (number != static_cast<int32_t>(blockIdx.x)) {
-      ptx::named_barrier(3, Shape::kStoreThreads);  // the table has been used
+      ptx::named_barrier(3, Shape::kStoreThreads);  // all threads have used the table
       make_units<Shape>(params, tile, s_units);
       ptx::named_barrier(3, Shape::kStoreThreads);  // the table is complete
     }
@@ -183,7 +183,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
           int32_t s_term = unit.staged;
 #pragma unroll
           for (int32_t term = 0; term < terms; ++term, s_term += params.term_step) {
-            // In the place of a sum that does not exist another is read, and not added.
+            // A missing term loads another sum and does not add it.
             const bool has_term = unit.exists >> term & 1;
             const uint32_t s_from = s_row + (has_term ? s_term : 0);
 #pragma unroll
@@ -195,7 +195,7 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
           }
 #pragma unroll
           for (int j = 0; j < kPlanes; ++j) {
-            const float sum = begin + j < filled ? sums[j] : 0.0f;  // phases without taps are the bias
+            const float sum = begin + j < filled ? sums[j] : 0.0f;  // phases without taps store the bias
             const int32_t h = first + planes.phase[j];
             if (h < 0 || h >= params.h.out) continue;
             g_row[planes.offset[j] + unit.offset] = element::to_element<Element>(epilogue::finish(sum, planes.bias[j]));
@@ -208,18 +208,18 @@ __device__ __forceinline__ void store_rows(const Params& params, uint32_t s_stag
   }
 }
 
-// Tables, before anything is staged: of all planes and the CTA's first tile.
+// Builds the tables of all planes and of the CTA's first tile, before the first store.
 template <typename Shape>
 __device__ __forceinline__ void make_tables(const Params& params, unsigned char* s_bytes) {
   make_units<Shape>(params, tile_of(params, blockIdx.x), reinterpret_cast<Unit*>(s_bytes + params.unit_begin));
   make_planes<Shape>(params, reinterpret_cast<Plane*>(s_bytes + params.plane_begin));
 }
 
-// What a thread stores of each row in channels_last, where the results of a row are one run: column by column, channels
+// What a thread stores of each row in channels_last. The results of a row are contiguous: column by column, channels
 // innermost.
 template <int kUnits>
 struct StoredUnits {
-  Unit units[kUnits];  // offset -1: no such result
+  Unit units[kUnits];  // offset -1: no result
   float bias[kUnits];
 
   template <typename Shape>
@@ -237,8 +237,8 @@ struct StoredUnits {
   }
 };
 
-// Stores the position rows of all tiles in channels_last. kTerms: params.terms, or 0 for any; kUnits: units that are in
-// registers at once, and stay there where a thread has no others.
+// Stores the position rows of all tiles in channels_last. kTerms: params.terms, or 0 for any; kUnits: units in
+// registers at a time. If a thread has only one batch of units, they stay in registers.
 template <typename Shape, int kTerms, int kUnits>
 __device__ __forceinline__ void store_pixels(const Params& params, uint32_t s_staged, Unit* s_units,
                                              const Plane* s_planes, Ring ring) {
@@ -252,7 +252,7 @@ __device__ __forceinline__ void store_pixels(const Params& params, uint32_t s_st
   for (int32_t number = blockIdx.x; number < params.num_tiles; number += gridDim.x) {
     const Tile tile = tile_of(params, number);
     if (number != static_cast<int32_t>(blockIdx.x)) {
-      ptx::named_barrier(3, Shape::kStoreThreads);  // the table has been used
+      ptx::named_barrier(3, Shape::kStoreThreads);  // all threads have used the table
       make_units<Shape>(params, tile, s_units);
       ptx::named_barrier(3, Shape::kStoreThreads);  // the table is complete
     }
@@ -271,12 +271,12 @@ __device__ __forceinline__ void store_pixels(const Params& params, uint32_t s_st
           const int32_t h = first + phase;
           if (h < 0 || h >= params.h.out) continue;
           float sums[kUnits] = {};
-          if (phase < filled) {  // others are the bias
+          if (phase < filled) {  // other phases store the bias
 #pragma unroll
             for (int32_t term = 0; term < terms; ++term) {
 #pragma unroll
               for (int j = 0; j < kUnits; ++j) {
-                // In the place of a sum that does not exist another is read, and not added.
+                // A missing term loads another sum and does not add it.
                 const bool has_term = stored.units[j].exists >> term & 1;
                 const uint32_t s_term = has_term ? stored.units[j].staged + term * params.term_step : 0;
                 const float product = __uint_as_float(ptx::load_shared(s_row + phase * phase_bytes + s_term));
@@ -298,7 +298,7 @@ __device__ __forceinline__ void store_pixels(const Params& params, uint32_t s_st
   }
 }
 
-// All tiles of the CTA.
+// Stores all tiles of the CTA.
 template <typename Shape>
 __device__ __forceinline__ void store_tiles(const Params& params, unsigned char* s_bytes, Ring ring) {
   auto* s_units = reinterpret_cast<Unit*>(s_bytes + params.unit_begin);

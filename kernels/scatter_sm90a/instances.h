@@ -1,5 +1,4 @@
-// The kernel instances of the scatter engine: the lists that dispatch, planning, tests and the files of instances/
-// read.
+// Kernel instances of the scatter engine, for dispatch, planning, tests and the files of instances/.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +8,8 @@
 
 namespace convt {
 
-// A kernel of the scatter engine, with accumulators for `slots` position rows of `columns` columns each: phases along
-// H, channels and taps along W.
+// A scatter kernel. It has accumulators for `slots` position rows of `columns` columns each: H phases, channels and
+// taps along W.
 struct ScatterInstance {
   const char* name;
   DataType dtype;
@@ -20,10 +19,10 @@ struct ScatterInstance {
   bool channels_last;  // otherwise NCHW
 };
 
-// Operands are sums of two TF32 numbers.
+// Whether operands are sums of two TF32 numbers.
 constexpr bool is_split(const ScatterInstance& instance) { return instance.precision == Precision::kTf32x3; }
 
-// Of each dtype, precision and layout, smaller kernels come first.
+// Sorted by size within each dtype, precision and layout.
 inline constexpr ScatterInstance kScatterInstances[] = {
     {"scatter_tf32_2x24", DataType::kFloat32, Precision::kTf32, 2, 24, false},
     {"scatter_tf32_3x32", DataType::kFloat32, Precision::kTf32, 3, 32, false},

@@ -1,7 +1,6 @@
-// The scatter engine: layers with few output channels, whose source is read once for all taps. One warpgroup
-// multiplies source rows by the weights of all taps; what they add to result rows below each other meets in
-// accumulators, what they add to results beside each other in shared memory. Called by launch/. Must not know: torch,
-// how the plan was chosen.
+// The scatter kernel: layers with few output channels, whose source is read once for all taps. One warpgroup multiplies
+// source rows by the weights of all taps. Contributions are summed along H in accumulators, and along W in shared
+// memory. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "ptx/global.cuh"
@@ -10,12 +9,12 @@
 
 namespace convt::scatter_sm90a {
 
-// Of a thread, of two CTAs an SM, in tf32x3, whose accumulators are a run's and a tile's.
+// Registers per thread with two CTAs per SM, in tf32x3, which needs accumulators for a run and for a tile.
 inline constexpr int kConsumerRegisters = 168, kOtherRegisters = 88;
 
 #ifdef CONVT_HAS_WGMMA
 
-// One thread, all tiles of the CTA. The innermost coordinate of a copy is a multiple of 16 bytes.
+// One thread loads all tiles of the CTA. The innermost coordinate of a copy is a multiple of 16 bytes.
 template <typename Shape>
 __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_begin, uint32_t s_barriers) {
   Ring ring(s_barriers, params.stages);
@@ -28,7 +27,7 @@ __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_begi
       if (!is_source_row(params, row)) continue;
 #pragma unroll 1
       for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
-        ring.wait_empty();  // the consumers have read what was here
+        ring.wait_empty();  // the consumers have released the slot
         ptx::mbarrier_expect(ring.full(), bytes);
         const uint32_t s_stage = s_begin + ring.slot() * params.stage_bytes;
         const int32_t channel = chunk * params.chunk_channels;
@@ -45,7 +44,7 @@ __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_begi
   }
 }
 
-// Fills the channels of a stage that no copy brings with zeros.
+// Zero-fills the channels of a stage that copies do not write.
 template <typename Shape>
 __device__ __forceinline__ void clear_stages(const Params& params, unsigned char* s_bytes) {
   const int32_t begin = params.box_channels * params.pitch * Shape::kElement;
@@ -59,9 +58,9 @@ __device__ __forceinline__ void clear_stages(const Params& params, unsigned char
   }
 }
 
-// The weights as the second operand, [term][vector of channels][slot, phase along H, channel, tap along W][16 bytes],
-// zeros where there is none. A thread takes whole vectors of channels of a tap at a time, all of them on their way at
-// once, so that where they go is one address: every instruction here is fetched from memory, by every CTA.
+// Loads the weights as operand B, [term][vector of channels][slot, H phase, channel, tap along W][16 bytes], with zeros
+// for missing weights. A thread loads whole vectors of channels of a tap, all in flight at once, so that their
+// destination is one address. The code is short because every CTA fetches it from memory.
 template <typename Shape>
 __device__ __forceinline__ void load_weights(const Params& params, unsigned char* s_weights) {
   using Element = typename Shape::Element;
@@ -69,7 +68,7 @@ __device__ __forceinline__ void load_weights(const Params& params, unsigned char
   for (int32_t begin = 0; begin < params.weight_units; begin += params.weight_threads) {
     int32_t tap, kw, kh, phase;
     const int32_t first = params.by_taps(begin + thread, &tap) * params.weight_batch;
-    const int32_t co = params.by_kernel_h(params.by_kernel_w(tap, &kw), &kh);  // neighbours as memory usually has them
+    const int32_t co = params.by_kernel_h(params.by_kernel_w(tap, &kw), &kh);  // adjacent in the usual memory layout
     const int32_t slot = params.by_stride_h(kh, &phase);
     const int32_t column = slot * Shape::kColumns + (phase * params.c_out + co) * params.kernel_w + kw;
     const Element* g_weight = static_cast<const Element*>(params.weight) + first * params.weight_stride[0] +
@@ -90,7 +89,7 @@ __device__ __forceinline__ void load_weights(const Params& params, unsigned char
       for (int32_t i = thread; i < Shape::kTerms * params.steps * 2 * Shape::kN; i += params.weight_threads) {
         reinterpret_cast<uint4*>(s_weights)[i] = uint4{};
       }
-      ptx::named_barrier(2, params.weight_threads);  // zeros are there
+      ptx::named_barrier(2, params.weight_threads);  // zeros are written
     }
     const uint32_t s_column = ptx::shared_address(s_weights) + (first / Shape::kVector * Shape::kN + column) * 16;
 #pragma unroll
@@ -141,12 +140,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
   if (stores) {
     ptx::named_arrive(1, Shape::kThreads);
     make_tables<Shape>(params, s_bytes);
-    ptx::named_barrier(4, Shape::kStoreThreads + 32);  // the tables are complete, the barriers exist
+    ptx::named_barrier(4, Shape::kStoreThreads + 32);  // the tables are complete, barriers are initialized
     if constexpr (Shape::kSplit) ptx::setmaxnreg_dec<kOtherRegisters>();
     store_tiles<Shape>(params, s_bytes, staged_ring);
     return;
   }
-  ptx::named_barrier(1, Shape::kThreads);  // the weights are complete, the barriers exist
+  ptx::named_barrier(1, Shape::kThreads);  // the weights are complete, barriers are initialized
 
   if constexpr (Shape::kSplit) ptx::setmaxnreg_inc<kConsumerRegisters>();
   const auto weights = ptx::MatrixDescriptor::of(s_begin + params.weights_begin, 16 * Shape::kN, 128);
@@ -171,7 +170,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2) scatter(const __grid_const
         }
       }
       if (row >= tile.row) {
-        staged_ring.wait_empty();  // what was here has been stored
+        staged_ring.wait_empty();  // the buffer's previous contents are stored
         stage_slot<Shape>(acc, params, s_begin + params.staged_begin + staged_ring.slot() * params.staged_bytes);
         ptx::mbarrier_arrive(staged_ring.full());
         staged_ring.advance();

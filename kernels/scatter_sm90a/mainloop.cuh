@@ -1,5 +1,4 @@
-// The scatter engine's products: a source row is the first operand, in registers, the weights of all taps are the
-// second.
+// Main loops of the scatter kernel. A source row is operand A, in registers. The weights of all taps are operand B.
 #pragma once
 
 #include "element/registers.cuh"
@@ -12,8 +11,8 @@ namespace convt::scatter_sm90a {
 
 using pipeline::Ring;
 
-// A thread's two neighbouring positions of a step's channels: of TF32 those of channels t and t + 4, of half precision
-// of channels 2 * t, its neighbour, and both 8 further, where t is the lane's place among four.
+// A thread's two adjacent positions of a step's channels. In TF32: channels t and t + 4. In half precision: channels 2
+// * t, 2 * t + 1, and both plus 8. t is the lane's index among four.
 template <typename Shape>
 struct Words {
   uint32_t words[4];
@@ -34,8 +33,8 @@ struct Words {
   }
 };
 
-// Where a thread's words begin in a stage whose first column lies on 16 bytes. In channels_last: where those begin that
-// it gives to ldmatrix, of position lane % 16.
+// Byte offset of a thread's words in a stage whose first column is aligned to 16 bytes. In channels_last: offset of the
+// row that it passes to ldmatrix, of position lane % 16.
 template <typename Shape>
 __device__ __forceinline__ uint32_t place_of_lane(const Params& params, int32_t warp, int32_t lane) {
   const int32_t position = warp * 16;
@@ -50,7 +49,7 @@ __device__ __forceinline__ uint32_t place_of_lane(const Params& params, int32_t 
   }
 }
 
-// Rows of the product are positions: row r and r + 8 of a warp are its positions 2 * r and 2 * r + 1.
+// GEMM rows are positions: rows r and r + 8 of a warp are its positions 2 * r and 2 * r + 1.
 template <typename Shape>
 __device__ __forceinline__ void make_fragments(uint32_t (&fragments)[4], const Words<Shape>& source) {
 #pragma unroll
@@ -63,12 +62,12 @@ __device__ __forceinline__ void make_fragments(uint32_t (&fragments)[4], const W
   }
 }
 
-// A thread's accumulators: of position 16 * warp + 2 * (lane / 4) + h, in channels_last 16 * warp + lane / 4 + 8 * h,
-// of slot s, column 8 * j + 2 * (lane % 4) + i in acc[s * kSlotAccumulators + 4 * j + 2 * h + i].
+// Accumulators of a thread: acc[s * kSlotAccumulators + 4 * j + 2 * h + i] is slot s, column 8 * j + 2 * (lane % 4) +
+// i, of position 16 * warp + 2 * (lane / 4) + h, or in channels_last 16 * warp + lane / 4 + 8 * h.
 template <typename Shape>
 using Accumulators = float[Shape::kN / 2];
 
-// All products of a source row. s_mine: where the thread's first word lies in a stage.
+// All products of a source row. s_mine: offset of the thread's first word in a stage.
 template <typename Shape>
 __device__ __forceinline__ void multiply_row(Accumulators<Shape>& acc, const Params& params, uint32_t s_mine,
                                              uint32_t channel_bytes, const ptx::MatrixDescriptor& weights, Ring* ring) {
@@ -93,7 +92,7 @@ __device__ __forceinline__ void multiply_row(Accumulators<Shape>& acc, const Par
       }
       ptx::wgmma_commit();
       if (left > kScatterBatch) {
-        // While they run: the next steps' words.
+        // Load the next steps' words while the products execute.
 #pragma unroll
         for (int i = 0; i < kScatterBatch; ++i, s_step += Shape::kStepChannels * channel_bytes) {
           words[i].load(s_step, channel_bytes);
@@ -108,8 +107,8 @@ __device__ __forceinline__ void multiply_row(Accumulators<Shape>& acc, const Par
   }
 }
 
-// All products of a source row in channels_last, where a position's 128 bytes of channels are a row of the first
-// operand as they lie in memory. The copies have rounded float32 to TF32.
+// All products of a source row in channels_last. A position's 128 bytes of channels are a row of operand A in memory.
+// The copies have rounded float32 to TF32.
 template <typename Shape>
 __device__ __forceinline__ void multiply_pixel_row(Accumulators<Shape>& acc, const Params& params, uint32_t s_begin,
                                                    const ptx::MatrixDescriptor& weights, Ring* ring) {
@@ -130,9 +129,9 @@ __device__ __forceinline__ void multiply_pixel_row(Accumulators<Shape>& acc, con
   }
 }
 
-// All products of a source row in class tf32x3: an operand is the sum of two TF32 numbers, and a product of operands is
-// three products of their terms. Tensor cores round what they add up toward zero. So the products of a batch, the small
-// ones first, are a run of 32, and runs are added in float32 registers.
+// All products of a source row in tf32x3. An operand is the sum of two TF32 numbers, and a product is three TF32
+// products. Tensor cores round accumulators toward zero. Therefore the products of a batch, small ones first, form a
+// run of 32, and runs are added in float32 registers.
 template <typename Shape>
 __device__ __forceinline__ void multiply_split_row(Accumulators<Shape>& acc, const Params& params, uint32_t s_mine,
                                                    uint32_t channel_bytes, const ptx::MatrixDescriptor& weights,

@@ -16,15 +16,15 @@ int32_t round_up(int64_t value, int32_t multiple) {
   return static_cast<int32_t>((value + multiple - 1) / multiple * multiple);
 }
 
-// Columns: tiles own whole positions. Every tile's source columns begin `reach_w` before its first position, but the
-// first's, before which the image has none that it needs.
+// Tiles own whole positions along W. A tile's source columns begin `reach_w` before its first position, except in the
+// first tile, which needs no columns before the image.
 bool lay_out_columns(const ConvTProblem& problem, bool channels_last, ScatterLayout* layout) {
   const Axis& w = problem.w;
   const int32_t width = kScatterPositions / layout->strips;
   layout->first_column = w.padding / w.stride;
   layout->end_column = (w.out - 1 + w.padding) / w.stride + 1;
   layout->reach_w = (w.kernel - 1) * w.dilation / w.stride;
-  const int32_t unit = channels_last ? 1 : 2;  // columns of a read
+  const int32_t unit = channels_last ? 1 : 2;  // columns per load
   layout->advance_w = (width - layout->reach_w) / unit * unit;
   if (layout->advance_w <= 0) return false;
   layout->begin_w = std::max(0, layout->first_column - layout->reach_w) / unit * unit;
@@ -64,10 +64,10 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, S
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   constexpr int64_t kLimit = int64_t{1} << 20;
   if (problem.groups != 1 || problem.batch > kLimit || problem.c_in > kLimit) return false;
-  if (h.kernel > 1 && h.dilation != 1) return false;  // a slot's columns must be those of one tap row for each phase
+  if (h.kernel > 1 && h.dilation != 1) return false;  // a slot must contain one tap row per phase
   const int64_t slot_columns = std::min(h.kernel, h.stride) * problem.c_out * w.kernel;
   if (ceil_div(h.kernel, h.stride) > instance.slots || slot_columns > instance.columns) return false;
-  // Bounds sizes in shared memory, and with them everything below.
+  // Bounds all sizes in shared memory, and with them the values below.
   if (h.stride * problem.c_out > 256 || w.stride > 64 || int64_t{w.kernel - 1} * w.dilation >= 64 * w.stride) {
     return false;
   }
@@ -84,7 +84,8 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, S
   layout->strips = plan.strips;
   const int32_t width = kScatterPositions / plan.strips;
   while (1 << layout->strip_log2 < width) ++layout->strip_log2;
-  // Eight columns more: room for a first column that is no multiple of 16 bytes, and channels in different banks.
+  // Eight more columns: room for a first column that is not aligned to 16 bytes, and against bank conflicts of
+  // channels.
   layout->pitch = instance.channels_last ? width : width + 8;
   if (!lay_out_columns(problem, instance.channels_last, layout)) return false;
 
@@ -141,8 +142,8 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, S
 
 namespace {
 
-// Source rows are what a tensor map describes, and columns of the result are neighbours; in channels_last its pixels,
-// and channels.
+// Whether tensor maps can describe source rows (pixels in channels_last), and columns (channels in channels_last) of
+// the result are contiguous.
 bool serves(const ConvTProblem& problem, bool channels_last) {
   if (problem.direction != Direction::kForward) return false;
   const int64_t bytes = element_bytes(problem.dtype);
@@ -157,8 +158,8 @@ bool serves(const ConvTProblem& problem, bool channels_last) {
   return true;
 }
 
-// Times in microseconds: a launch with the first weights, more weights, then the longer of memory and of a CTA's source
-// rows one after the other, and a part of the shorter. Constants from measurements of twelve layers on an H200.
+// Times in microseconds: a launch with the first weights, more weights, the longer of memory and a CTA's source rows,
+// and a part of the shorter. Constants are fitted to measurements of twelve layers on an H200.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const ScatterLayout& layout, Plan* plan) {
   const double bytes = static_cast<double>(element_bytes(problem.dtype));
   const double input = bytes * input_elements(problem);
@@ -167,7 +168,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Scatt
   const bool half = problem.dtype != DataType::kFloat32;
   const double tiles = static_cast<double>(ceil_div(int64_t{layout.num_tiles}, plan->num_blocks));
   const ScatterInstance& instance = kScatterInstances[tile_of<ScatterTile>(*plan).instance];
-  // In channels_last planes of a channel, as a unit is a result of one.
+  // In channels_last a unit belongs to one channel.
   const int32_t planes = instance.channels_last ? problem.h.stride : layout.num_planes;
   const double stores = ceil_div(layout.num_units, 128) * ceil_div(planes, 3) * ceil_div(layout.terms, 3);
   const double alone = plan->num_blocks > device.num_sms ? 1 : 0.75;
@@ -180,7 +181,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Scatt
   plan->estimate_us = 6.4 + weights + std::max(plan->compute_us, memory) + 0.35 * std::min(plan->compute_us, memory);
 }
 
-// Steps of a stage: of all channels, or of the most that a box takes, divided into `more` pieces more than that needs.
+// Steps per stage: all channels, or as many as a box permits, divided into `more` additional pieces.
 int32_t chunk_of(const ConvTProblem& problem, bool channels_last, int32_t strips, int32_t more) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   if (channels_last) return kScatterRowBytes / 32;
@@ -190,7 +191,7 @@ int32_t chunk_of(const ConvTProblem& problem, bool channels_last, int32_t strips
   return static_cast<int32_t>(ceil_div(steps, pieces * kScatterBatch)) * kScatterBatch;
 }
 
-// As many stages as are worth their room. More than this on their way gained nothing.
+// As many stages as are useful and fit. More copies in flight gained nothing.
 int32_t stages_of(const ScatterLayout& layout, bool channels_last, int32_t resident, int32_t room) {
   constexpr int32_t kManyBytes = 12 * 1024;
   const int32_t most = channels_last ? 6 / resident : layout.stage_bytes < kManyBytes ? 3 : 2;
@@ -211,7 +212,7 @@ void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t in
   }
   if (!fits) return;
   tile_of<ScatterTile>(plan).stages = stages_of(layout, instance.channels_last, resident, room);
-  // As many tiles as CTAs, or twice as many.
+  // One tile per CTA, or two.
   const int64_t blocks = int64_t{resident} * device.num_sms, columns = layout.num_tiles;
   const int32_t rows = layout.end_row - layout.first_row;
   for (int32_t tiles = 1; tiles <= 2; ++tiles) {
@@ -233,7 +234,7 @@ void add_scatter_plans(const ConvTProblem& problem, const DeviceInfo& device, Ca
   for (const bool channels_last : {false, true}) {
     if (!serves(problem, channels_last)) continue;
     const size_t before = plans->size();
-    // Of the smallest instance: a larger one computes more that nobody asks for.
+    // Only the smallest instance that fits. A larger instance computes unused columns.
     for (int32_t index = 0; index < kNumScatterInstances && plans->size() == before; ++index) {
       const ScatterInstance& instance = kScatterInstances[index];
       if (instance.dtype != problem.dtype || instance.precision != problem.precision ||

@@ -1,4 +1,4 @@
-// Which results a tile of the scatter engine owns.
+// The results of a tile of the scatter kernel.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -9,10 +9,10 @@
 
 namespace convt::scatter_sm90a {
 
-// One warpgroup multiplies, three or four warps add up and store, one loads.
+// One warpgroup multiplies, three or four warps sum and store, one warp loads.
 inline constexpr int kConsumerThreads = kScatterConsumerThreads;
 
-// Accumulators of kSlots position rows, kColumns each. kSplit: operands are sums of two TF32 numbers (tf32x3).
+// Accumulators for kSlots position rows with kColumns columns. kSplit: operands are sums of two TF32 numbers (tf32x3).
 template <DataType kDataTypeValue, Precision kPrecision, int kSlotsValue, int kColumnsValue, bool kChannelsLastValue>
 struct Shape {
   using Element = typename element::ElementOf<kDataTypeValue>::type;
@@ -20,7 +20,7 @@ struct Shape {
   static constexpr int kElement = sizeof(Element);
   static constexpr bool kSplit = kPrecision == Precision::kTf32x3;
   static constexpr bool kChannelsLast = kChannelsLastValue;
-  static constexpr int kTerms = kSplit ? 2 : 1;  // of the weights
+  static constexpr int kTerms = kSplit ? 2 : 1;  // terms of the weights
   static constexpr int kStoreThreads = scatter_store_threads(kSplit);
   static constexpr int kWorkThreads = scatter_work_threads(kSplit);
   static constexpr int kThreads = scatter_threads(kSplit);
@@ -28,8 +28,8 @@ struct Shape {
   static constexpr int kColumns = kColumnsValue;
   static constexpr int kN = kSlots * kColumns;
   static constexpr int kVector = 16 / kElement;        // channels of a core matrix
-  static constexpr int kStepChannels = 32 / kElement;  // of a step of K
-  static constexpr int kSlotAccumulators = kColumns / 2;  // of a thread
+  static constexpr int kStepChannels = 32 / kElement;  // per step of K
+  static constexpr int kSlotAccumulators = kColumns / 2;  // per thread
 };
 
 struct Tile {

@@ -1,10 +1,10 @@
-// An axis of a forward problem whose tiles own all phases of their positions. Called by: layouts and kernels of thin/
-// and mma_sm90a/.
+// An axis of a forward problem whose tiles contain all phases of their positions. Called by: layouts and kernels of
+// thin/ and mma_sm90a/.
 //
 // At *position* q:
 //     tap t reads source coordinate    q + offset[t]
 //     phase v writes result coordinate q * out_stride + v - out_origin
-// Positions are counted from the padded output's edge, so that all phases read a tap number at the same place:
+// Positions are counted from the padded output's edge, so that tap t of every phase reads the same coordinate:
 // k * dilation = step * stride + v, offset = -step.
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace convt {
 
-inline constexpr int32_t kMaxAxisTaps = 16;    // half a word has a bit for each of them
-inline constexpr int32_t kMaxAxisPhases = 32;  // `filled` has a bit for each of them
+inline constexpr int32_t kMaxAxisTaps = 16;    // one bit each in 16-bit masks
+inline constexpr int32_t kMaxAxisPhases = 32;  // one bit each in `filled`
 
 struct PhaseAxis {
   int32_t in;  // extent of the source
@@ -28,7 +28,7 @@ struct PhaseAxis {
   int32_t num_taps;
   int32_t num_filled;  // phases with taps
   uint32_t filled;  // bit v: phase v has taps
-  // The weight's tap of phase v: k = (step[t] * out_stride + v) / dilation, if that divides and is below kernel.
+  // Phase v uses weight tap k = (step[t] * out_stride + v) / dilation, if that is an integer below kernel.
   int32_t kernel;
   int32_t dilation;
   int32_t step[kMaxAxisTaps];
@@ -37,14 +37,14 @@ struct PhaseAxis {
   int32_t greatest_offset;
 };
 
-// The weight's tap number t of phase v, or -1.
+// Index of the weight's tap for tap t of phase v, or -1.
 CONVT_HOST_DEVICE inline int32_t weight_tap(const PhaseAxis& axis, int32_t t, int32_t phase) {
   const int32_t distance = axis.step[t] * axis.out_stride + phase;
   const int32_t k = distance / axis.dilation;
   return k * axis.dilation == distance && k < axis.kernel ? k : -1;
 }
 
-// Returns false if the axis has more taps or phases than these.
+// Returns false if the axis exceeds these limits.
 bool make_phase_axis(const Axis& axis, PhaseAxis* made);
 
 }  // namespace convt

@@ -1,10 +1,10 @@
-// Slots: the rows of grad_output that a stage of shared memory contains for a tile's positions. Called by: layouts of
-// thin/, streamed/ and tiling/strips.cpp.
+// Slots: the rows of grad_output in a stage of shared memory for a tile's positions. Called by: layouts of thin/,
+// streamed/ and tiling/strips.cpp.
 //
-// Tap k of position q reads row q * stride - padding + k * dilation. A stage contains rows as they are in memory,
-// and only rows that a tap reads. There are two forms; the one with fewer rows is used:
+// Tap k of position q reads row q * stride - padding + k * dilation. A stage contains only rows that a tap reads, with
+// the layout of global memory. There are two forms; the one with fewer rows is used:
 //     window:  every gcd(stride, dilation)-th row, shared by all positions,
-//     apart:   kernel rows for each row of positions.
+//     apart:   separate rows for each row of positions, one per tap row.
 // Both put tap k of row q into slot q * slot_q + k * slot_k.
 #pragma once
 
@@ -16,20 +16,20 @@
 
 namespace convt {
 
-// Elements of a 16-byte vector.
+// Elements per 16-byte vector.
 inline int32_t vector_elements(DataType dtype) { return static_cast<int32_t>(16 / element_bytes(dtype)); }
 
-// The smallest number from `least` on that is congruent to `residue` modulo a power of two.
+// The smallest number not below `least` that is congruent to `residue` modulo a power of two.
 CONVT_HOST_DEVICE inline int32_t congruent_from(int32_t least, int64_t residue, int32_t modulus) {
   return least + static_cast<int32_t>((residue - least) & (modulus - 1));
 }
 
-// Lays out the slots of the rows that `kernel_h` tap rows read for `rows` rows of positions. Each row has `columns`
-// columns. Returns false if they far exceed shared memory.
+// Lays out the slots for `kernel_h` tap rows and `rows` rows of positions, with `columns` columns each. Returns false
+// if they far exceed shared memory.
 template <typename Layout>
 bool lay_out_slots(int64_t rows, int32_t kernel_h, int64_t columns, Layout* layout) {
   constexpr int64_t kMostSlots = 1 << 10, kMostColumns = 1 << 14;
-  constexpr int64_t kMostRows = 1 << 28;  // their numbers stay within 32 bits
+  constexpr int64_t kMostRows = 1 << 28;  // keeps row coordinates within 32 bits
   const Axis& h = layout->h;
   if (rows > kMostSlots || rows * h.stride > kMostRows) return false;
   const int32_t step = greatest_common_divisor(h.stride, h.dilation);
@@ -42,24 +42,24 @@ bool lay_out_slots(int64_t rows, int32_t kernel_h, int64_t columns, Layout* layo
   layout->slot_k = layout->apart ? 1 : h.dilation / step;
   layout->row_step = step;
   layout->columns = static_cast<int32_t>(columns);
-  // Of a single row of positions, or of taps, the next one may be anywhere.
+  // With a single row of positions, or of taps, the distance to the next is unused.
   return layout->slot_q <= kMostSlots && layout->slot_k <= kMostSlots;
 }
 
-// How rows lie in a stage: elements from a slot, a row of positions, a channel to the next. They are congruent to the
-// distances in memory modulo 16 bytes, so that whole vectors can be copied wherever a row begins.
+// Pitches of a stage in elements. They are congruent to the strides in memory modulo 16 bytes, so that whole vectors
+// can be copied at any alignment of rows.
 struct SlotPitches {
-  int32_t slot;  // of a window; of slots apart, from a tap to the next
-  int32_t position;  // from a row of positions to the next
-  int32_t tap;  // from a row of taps to the next
+  int32_t slot;  // window: per slot; apart: per tap row
+  int32_t position;  // per row of positions
+  int32_t tap;  // per tap row
   int32_t channel;
 };
 
-// Of slots that lay_out_slots() laid out for so many rows.
+// Pitches of slots from lay_out_slots() with the same `rows` and `kernel_h`.
 template <typename Layout>
 SlotPitches make_slot_pitches(const Layout& layout, const ConvTProblem& problem, int32_t rows, int32_t kernel_h) {
   const int32_t elems = vector_elements(problem.dtype);
-  const int64_t row = problem.y_stride[2] % elems;  // all that pitches must be congruent to
+  const int64_t row = problem.y_stride[2] % elems;  // strides in memory, modulo a vector
   const int32_t least = layout.columns + 2 * (elems - 1);
   SlotPitches pitches;
   if (layout.apart) {

@@ -37,7 +37,7 @@ void fill_strip_params(const ConvTProblem& problem, const StripLayout& layout, c
   params->by_x_rows = FastDivmod::of(params->merged_rows ? 1 : params->tile_units * params->unit_rows);
   params->by_slots = FastDivmod::of(params->slots);
   params->by_block_kh = FastDivmod::of(params->block_kh);
-  // As many warps copy each operand as it has rows.
+  // Loading warps are distributed over the operands in proportion to their rows.
   params->loaders = loaders;
   const int32_t x_rows = params->block_ci * params->by_x_rows.value;
   const int32_t share = ceil_div(params->loaders * x_rows, x_rows + params->block_co * params->slots);

@@ -1,5 +1,4 @@
-// Fills the parameters of the loader of strips (tiling/strip_loader.cuh). Called by the launchers of thin/ and
-// mma_sm90a/.
+// Sets the parameters of the strip loader (tiling/strip_loader.cuh). Called by the launchers of thin/ and mma_sm90a/.
 #pragma once
 
 #include "launch/launch.h"
@@ -7,7 +6,7 @@
 
 namespace convt {
 
-// Everything but how a kernel walks through its pixels. `loaders`: warps that copy a stage.
+// Sets all parameters except how a kernel iterates over its pixels. `loaders`: warps that copy a stage.
 void fill_strip_params(const ConvTProblem& problem, const StripLayout& layout, const StripPitches& pitches,
                        int32_t loaders, const Pointers& pointers, tiling::StripParams* params);
 

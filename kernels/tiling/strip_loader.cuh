@@ -1,6 +1,6 @@
-// Global memory -> a stage of the gradient of the weight (tiling/strips.h): rows of both operands as they are in
-// memory. Elements outside a tensor are not loaded: the mainloop never multiplies them. Called by the kernels of thin/
-// and mma_sm90a/.
+// Loads a stage of the gradient of the weight (tiling/strips.h): rows of both operands with the layout of global
+// memory. Elements outside a tensor are not loaded, because the main loop never multiplies them. Called by the kernels
+// of thin/ and mma_sm90a/.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -14,8 +14,8 @@ namespace convt::tiling {
 #define CONVT_HAS_BULK_ROWS 1
 #endif
 
-// What a CTA adds up: first channels within the group, first taps, chunk of pixels. It lies in shared memory: registers
-// are for sums.
+// The work of a CTA: first channels within the group, first taps, chunk of pixels. Stored in shared memory, to keep
+// registers for accumulators.
 struct WeightPass {
   int32_t group;
   int32_t ci;
@@ -55,7 +55,7 @@ struct WeightStage {
   int32_t image;
   int32_t h;
   int32_t w;
-  int32_t rows;  // existing ones
+  int32_t rows;  // rows that exist
 
   __device__ __forceinline__ WeightStage(const StripParams& params, int32_t unit, int32_t end_unit) {
     int32_t first, strip;
@@ -67,13 +67,13 @@ struct WeightStage {
   }
 };
 
-// What everybody needs to know of a stage: its pixel 0, tap (0, 0) of the pass and first channels.
+// Addresses of a stage that all threads need: its pixel 0, tap (0, 0) of the pass and first channels.
 struct StagePlace {
   uint32_t s_x;   // addresses in shared memory
   uint32_t s_gy;
   int32_t units;
-  int32_t num_steps;  // of 32 columns
-  int32_t row;    // of grad_output
+  int32_t num_steps;  // steps of 32 columns
+  int32_t row;    // coordinates in grad_output
   int32_t column;
 };
 static_assert(sizeof(StagePlace) <= kStripPlaceBytes);
@@ -82,14 +82,14 @@ __device__ __forceinline__ StagePlace* stage_place(unsigned char* s_bytes, int32
   return reinterpret_cast<StagePlace*>(s_bytes + kStripPlacesBegin + slot * kStripPlaceBytes);
 }
 
-// Where row 0, column 0 of an operand's first channel of a stage lies, as if it existed.
+// Address of row 0, column 0 of the first channel of a stage. It may be outside the tensor.
 template <typename Element>
 __device__ __forceinline__ const Element* operand_origin(const StripOperand& operand, int32_t image, int32_t channel,
                                                          int32_t row, int32_t column) {
   return static_cast<const Element*>(operand.elements) + image * operand.stride[0] + channel * operand.stride[1] +
          row * operand.stride[2] + column * operand.stride[3];
 }
-// Elements before an operand's origin in a stage: memory's place within a vector.
+// Elements before an operand's origin in a stage: the origin's offset within a vector in memory.
 template <typename Element>
 __device__ __forceinline__ int32_t operand_shift(const Element* g_origin) {
   constexpr uint32_t kElems = 16 / sizeof(Element);
@@ -107,8 +107,8 @@ __device__ __forceinline__ void copy_element(Element* s_element, const Element* 
 }
 
 #ifdef CONVT_HAS_BULK_ROWS
-// One thread copies a row, whole vectors of it at once, also those that it shares with other rows of the tensor.
-// Returns the bytes that `barrier` is to wait for.
+// One thread copies a row in whole vectors, including vectors that it shares with other rows of the tensor. Returns the
+// bytes that `barrier` must expect.
 template <typename Element>
 __device__ __forceinline__ uint32_t copy_row(const StripOperand& operand, const Element* g_row, Element* s_row,
                                              int32_t count, uint32_t barrier) {
@@ -117,11 +117,11 @@ __device__ __forceinline__ uint32_t copy_row(const StripOperand& operand, const 
   const auto tensor = reinterpret_cast<uintptr_t>(operand.elements),
              tensor_end = reinterpret_cast<uintptr_t>(operand.end);
   uintptr_t begin = row & ~(kVector - 1), end = (row_end + kVector - 1) & ~(kVector - 1);
-  if (begin < tensor) {  // the tensor's first elements
+  if (begin < tensor) {  // start of the tensor
     begin += kVector;
     for (int32_t i = 0; row + i * sizeof(Element) < min(begin, row_end); ++i) s_row[i] = g_row[i];
   }
-  if (end > tensor_end) {  // its last ones
+  if (end > tensor_end) {  // end of the tensor
     end -= kVector;
     for (int32_t i = count - 1; i >= 0 && row + i * sizeof(Element) >= max(end, row); --i) s_row[i] = g_row[i];
   }
@@ -132,24 +132,24 @@ __device__ __forceinline__ uint32_t copy_row(const StripOperand& operand, const 
 }
 #endif
 
-// The rows of an operand of a stage: columns begin .. end - 1 of `rows` rows of each of `channels` channels.
+// Rows of an operand of a stage: columns begin .. end - 1 of `rows` rows of each of `channels` channels.
 template <typename Element>
 struct StageOperand {
-  const Element* g_origin;  // of row 0, column 0 of the first channel, as if they existed
+  const Element* g_origin;  // row 0, column 0 of the first channel; may be outside the tensor
   Element* s_origin;
   int32_t channels;
   FastDivmod rows;
   int32_t begin;
   int32_t end;
-  int32_t zeros_begin;  // of bulk rows: columns before `begin` and behind `end` that are filled with zeros
+  int32_t zeros_begin;  // bulk rows: columns before `begin` and from `end` on are filled with zeros
   int32_t zeros_end;
 };
 
-// row_of(index, &offset, &place): whether row `index` (rows of channel 0, then of channel 1, ...) exists, and where it
-// lies from the origins in global and shared memory.
+// row_of(index, &offset, &place): whether row `index` (rows of channel 0, then of channel 1, ...) exists, and its
+// offsets from the origins in global and shared memory.
 
 #ifdef CONVT_HAS_BULK_ROWS
-// Lanes of `num_warps` warps, of which this is one, copy a row each. Returns the bytes that will arrive at `barrier`.
+// Each lane of `num_warps` warps copies one row at a time. Returns the bytes that will arrive at `barrier`.
 template <typename Element, typename RowOf>
 __device__ __forceinline__ uint32_t copy_rows(const StripOperand& operand, const StageOperand<Element>& stage,
                                               int32_t warp, int32_t num_warps, uint32_t barrier, RowOf row_of) {
@@ -169,8 +169,8 @@ __device__ __forceinline__ uint32_t copy_rows(const StripOperand& operand, const
 }
 #endif
 
-// All threads copy: by vectors where columns are neighbours, a warp a row; else element by element, neighbouring
-// threads those of neighbouring channels where these are neighbours in memory.
+// All threads copy. If columns are contiguous, each warp copies rows by vectors. Otherwise threads copy single
+// elements, and adjacent threads copy adjacent channels if channels are contiguous.
 template <typename Element, typename RowOf>
 __device__ __forceinline__ void load_rows(const StripOperand& operand, const StageOperand<Element>& stage,
                                           RowOf row_of) {
@@ -197,7 +197,7 @@ __device__ __forceinline__ void load_rows(const StripOperand& operand, const Sta
     }
     return;
   }
-  int32_t lanes_log2 = 0;  // of channels
+  int32_t lanes_log2 = 0;  // lanes for channels
   while (operand.stride[1] == 1 && lanes_log2 < 5 && (1 << lanes_log2) < stage.channels) ++lanes_log2;
   for (int32_t row = 0; row < stage.rows.value; ++row) {
     for (int32_t c = thread & ((1 << lanes_log2) - 1); c < stage.channels; c += 1 << lanes_log2) {
@@ -210,8 +210,8 @@ __device__ __forceinline__ void load_rows(const StripOperand& operand, const Sta
   }
 }
 
-// Starts the copies of a stage into a slot. Bulk copies arrive at the slot's barrier, and so does each of the warps
-// that make them; `loader` is this warp's number among these.
+// Starts the copies of a stage into a slot. Each loading warp arrives at the slot's barrier, which also counts the
+// bytes of bulk copies. `loader` is the index of this warp among the loading warps.
 template <typename Element>
 __device__ __forceinline__ void load_weight_stage(const StripParams& params, const WeightStage& stage,
                                                   unsigned char* s_bytes, int32_t slot, bool bulk, int32_t loader) {
@@ -278,7 +278,7 @@ __device__ __forceinline__ void load_weight_stage(const StripParams& params, con
 #ifdef CONVT_HAS_BULK_ROWS
   if (bulk) {
     const uint32_t barrier = ptx::shared_address(s_bytes) + 8 * slot;
-    const int32_t x_loaders = params.x_loaders;  // copy the input, the others grad_output; a warp alone copies both
+    const int32_t x_loaders = params.x_loaders;  // warps for the input; a single warp copies both operands
     uint32_t bytes = 0;
     if (loader < x_loaders) bytes += copy_rows(params.x, x, loader, x_loaders, barrier, x_row);
     if (loader >= x_loaders || params.loaders == 1) {
@@ -286,7 +286,7 @@ __device__ __forceinline__ void load_weight_stage(const StripParams& params, con
       bytes += copy_rows(params.gy, gy, loader - first, params.loaders - first, barrier, gy_row);
     }
     bytes = __reduce_add_sync(0xffffffffu, bytes);
-    ptx::fence_proxy_async();  // what lanes have stored themselves comes before the slot's next bulk copies,
+    ptx::fence_proxy_async();  // orders the lanes' stores before later bulk copies into the slot
     __syncwarp();  // and before the arrival
     if (threadIdx.x % 32 == 0) ptx::mbarrier_expect(barrier, bytes);
     return;

@@ -44,7 +44,7 @@ bool lay_out_strips(const ConvTProblem& problem, const StripTile& tile, StripLay
 
 bool lay_out_strip_stages(const ConvTProblem& problem, int64_t x_elems, int64_t gy_elems, StripLayout* layout) {
   const int64_t bytes = element_bytes(problem.dtype);
-  // A last row may be read up to its strip's end, beyond what exists.
+  // Reads of the last row may extend to the end of its strip, past the existing columns.
   const int32_t beyond = 2 * vector_elements(problem.dtype);
   const int64_t x_bytes = ((x_elems + beyond) * bytes + 127) / 128 * 128;
   const int64_t gy_bytes = ((gy_elems + beyond) * bytes + 127) / 128 * 128;

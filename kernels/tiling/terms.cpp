@@ -15,7 +15,7 @@ bool make_phases(const Axis& axis, Phase (&phases)[kMaxTermPhases]) {
   return true;
 }
 
-// Coordinates of the source that a term may have, those outside too.
+// Range of source coordinates that terms may have, including coordinates outside.
 int64_t reach(const Axis& axis) {
   return axis.in + int64_t{axis.kernel} * std::abs(axis.dilation) + std::abs(axis.padding);
 }
@@ -36,7 +36,7 @@ bool make_terms_layout(const ConvTProblem& asked, TermsLayout* layout) {
   if (image == 0 || problem.batch == 0 || problem.c_out > kMost / image) return false;
   if (problem.batch > kMost / (image * problem.c_out)) return false;
   if (!make_phases(h, layout->phases_h) || !make_phases(w, layout->phases_w)) return false;
-  // Every distance within a group's source, or weights, from its first element.
+  // All offsets within a group's source, or weights, from its first element.
   const int64_t* source = problem.x_stride;
   const int64_t* weight = problem.w_stride;
   const int64_t sizes[4] = {0, group_ci, reach(h), reach(w)};

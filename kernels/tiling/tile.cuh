@@ -14,7 +14,7 @@ struct Tile {
   int32_t q_w;
 };
 
-// `params` has by_tiles_w, by_tiles_h, tile_w, tile_h and axes h and w (tiling/axis.h).
+// `params` contains by_tiles_w, by_tiles_h, tile_w, tile_h and axes h and w (tiling/axis.h).
 template <typename Params>
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t index) {
   Tile tile;
@@ -33,7 +33,7 @@ struct GradInputTile {
   int32_t w;
 };
 
-// `params` has by_tiles_w, by_tiles_h, tile_w and tile_h.
+// `params` contains by_tiles_w, by_tiles_h, tile_w and tile_h.
 template <typename Params>
 __device__ __forceinline__ GradInputTile grad_input_tile(const Params& params, int32_t index) {
   GradInputTile tile;
@@ -44,7 +44,7 @@ __device__ __forceinline__ GradInputTile grad_input_tile(const Params& params, i
   return tile;
 }
 
-// One bit for each tap of a position that reads outside grad_output along one axis.
+// One bit per tap of a position: whether it reads outside grad_output along one axis.
 __device__ __forceinline__ uint32_t taps_outside(const Axis& axis, int32_t position) {
   int32_t place = position * axis.stride - axis.padding;
   uint32_t bits = 0;

@@ -6,7 +6,7 @@
 
 namespace convt::tiling {
 
-// Element `index` of a window -> its coordinate, counted from element 0's.
+// Coordinate of a window's element, relative to element 0.
 __device__ __forceinline__ int32_t window_coordinate(const Window& window, const Axis& axis, int32_t tile,
                                                      int32_t index) {
   if (!window.copies) return index * window.unit;

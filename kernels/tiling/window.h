@@ -1,5 +1,5 @@
-// Windows: the coordinates of one axis that a stage of shared memory contains for a tile. Called by: layouts and
-// kernels of simt/ and thin/.
+// Windows: coordinates of one axis that a stage of shared memory contains for a tile. Called by: layouts and kernels of
+// simt/ and thin/.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,9 @@
 
 namespace convt {
 
-// How a stage's slice of the input lies in shared memory along one axis. With the tap's place t counted so that
-// coordinates ascend (from the last tap, or from the first where shift_step is negative), tap t reads element
-// t * step + position * position_step. Either neighbouring taps overlap, and elements lie `unit` coordinates apart; or
-// each tap has its own copy of the tile.
+// Layout of a stage's slice of the input along one axis. Taps are numbered by ascending coordinate: from the last tap,
+// or from the first if shift_step is negative. Tap t reads element t * step + position * position_step. Either taps
+// overlap, with elements `unit` coordinates apart, or each tap has its own copy of the tile (`copies`).
 struct Window {
   int32_t step;
   int32_t position_step;
@@ -32,13 +31,13 @@ CONVT_HOST_DEVICE inline Window overlapping_window(int32_t num_taps, int32_t shi
   if (num_taps == 1) {
     unit = position_step;
     step = 1;
-  } else if (position_step != 1) {  // kernels ask for every stage: no divisions where there is nothing to divide
+  } else if (position_step != 1) {  // avoids divisions in kernels, which call this for every stage
     unit = greatest_common_divisor(distance, position_step);
     step = distance / unit;
   }
   position_step = unit == position_step ? 1 : position_step / unit;
   const int64_t extent = (num_taps - int64_t{1}) * step + (tile - int64_t{1}) * position_step + 1;
-  // What is too far apart for 32 bits is longer than any copies, which the callers then prefer.
+  // An extent above 32 bits is longer than copies, which callers then use.
   return Window{step, position_step, extent < INT32_MAX ? static_cast<int32_t>(extent) : INT32_MAX, unit, false};
 }
 
@@ -49,8 +48,7 @@ CONVT_HOST_DEVICE inline Window row_window(int32_t num_taps, int32_t shift_step,
   return overlapping.extent <= int64_t{num_taps} * tile_h ? overlapping : copied_window(num_taps, tile_h);
 }
 
-// Columns are read four at a time, so they overlap only when neighbouring taps and neighbouring positions are one
-// element apart.
+// Columns are read four at a time, so they overlap only if adjacent taps and adjacent positions are one element apart.
 CONVT_HOST_DEVICE inline Window column_window(int32_t num_taps, int32_t shift_step, int32_t position_step,
                                               int32_t tile_w) {
   const Window overlapping = overlapping_window(num_taps, shift_step, position_step, tile_w);

@@ -1,5 +1,5 @@
-// Packing many taps together, of some channels. Where taps are neighbours in memory, a block of threads for each of
-// them would read 4 bytes a sector: here memory is read in its own order, taps first, and written in the packed one.
+// Packs many taps of some channels per CTA. If taps are contiguous in memory, packing tap by tap would read 4 bytes per
+// sector. Here weights are read in memory order, taps first, and written in packed order.
 #pragma once
 
 #include "pack/weights_sm90a/places.cuh"
@@ -8,16 +8,16 @@ namespace convt::pack {
 
 #ifdef CONVT_HAS_WGMMA
 
-// The weights of a block: kPackColumns columns, the channels of a step of K, some taps. In shared memory each
-// column begins in another bank, however they lie in memory.
+// The weights of a CTA: kPackColumns columns, the channels of a step of K, and some taps. In shared memory each column
+// starts in a different bank for every memory layout.
 template <typename Traits>
 struct Block {
   static constexpr int kChannels = 2 * Traits::kChannels;
-  static constexpr int kItems = kPackColumns * kChannels;  // of a tap
+  static constexpr int kItems = kPackColumns * kChannels;  // per tap
   static constexpr int kElements = kItems * (kPackTaps + 1);
-  static constexpr int kBatch = 8;  // of a thread, on their way from memory
+  static constexpr int kBatch = 8;  // loads in flight per thread
   int32_t taps;
-  bool columns_first;  // these are neighbours in memory, more than channels of K are
+  bool columns_first;  // columns have a smaller stride in memory than channels of K
 
   __device__ __forceinline__ int32_t place(int32_t column, int32_t channel, int32_t tap) const {
     return columns_first ? (channel * kPackColumns + column) * (taps | 1) + tap
@@ -25,8 +25,7 @@ struct Block {
   }
 };
 
-// A block's weights of a 3 x 3 kernel whose taps lie together in memory, 16 bytes at a time. Taps stay in memory's
-// order.
+// Loads the weights of a 3 x 3 kernel with contiguous taps, 16 bytes at a time. Taps stay in memory order.
 template <typename Traits>
 __device__ __forceinline__ void load_runs(const Params& params, const Corner& corner, const Block<Traits>& block,
                                           Tap* s_taps, typename Traits::Element* s_weights) {
@@ -72,7 +71,7 @@ __device__ __forceinline__ void load_runs(const Params& params, const Corner& co
   }
 }
 
-// A block packs some taps of a step of K of kPackColumns columns.
+// A CTA packs some taps of kPackColumns columns of a step of K.
 template <typename Traits>
 __device__ __forceinline__ void pack_block(const Params& params, int32_t number, Tap* s_taps, uint4* s_bytes) {
   using Element = typename Traits::Element;
@@ -91,7 +90,7 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number,
     const Tap tap = find_tap(params, first_tap + tap_of_thread);
     if (thread == tap_of_thread) s_taps[thread] = tap;
     const Element* g_first = static_cast<const Element*>(params.w) + corner.from + tap.from;
-    const int32_t threads = kPackThreads >> params.taps_log2;  // of each tap
+    const int32_t threads = kPackThreads >> params.taps_log2;  // per tap
     for (int32_t begin = thread >> params.taps_log2; begin < Block::kItems; begin += Block::kBatch * threads) {
       Element r[Block::kBatch];
       int32_t place[Block::kBatch];
@@ -114,7 +113,7 @@ __device__ __forceinline__ void pack_block(const Params& params, int32_t number,
   __syncthreads();
 
   char* g_tile = static_cast<char*>(params.packed) + corner.to;
-  const int32_t vectors = params.k_steps * 2 * params.block_n;  // of a tap
+  const int32_t vectors = params.k_steps * 2 * params.block_n;  // per tap
   for (int32_t item = thread; item < kPackColumns * 2 * block.taps; item += kPackThreads) {
     const int32_t column = item % kPackColumns, plane = item / kPackColumns % 2;
     const int32_t tap = item / kPackColumns / 2;

@@ -1,4 +1,4 @@
-// Packing 2 x 2 kernels whose taps lie together in memory, all of them at a time.
+// Packs 2 x 2 kernels with contiguous taps, all four taps at a time.
 #pragma once
 
 #include "pack/weights_sm90a/places.cuh"
@@ -7,13 +7,13 @@ namespace convt::pack {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A thread packs 16 bytes of every tap: neighbours are both planes of a step of K, then columns, so that a warp reads
-// runs of memory, whichever channels are neighbours there.
+// A thread packs 16 bytes of every tap. Adjacent threads hold both planes of a step of K, then columns, so that a warp
+// reads contiguous runs in either order of channels.
 template <typename Traits>
 __device__ __forceinline__ void pack_four_taps(const Params& params, int32_t number, Tap* s_taps) {
   using Element = typename Traits::Element;
   constexpr int kChannels = Traits::kChannels, kTaps = 4;
-  using Taps = std::conditional_t<sizeof(Element) == 4, uint4, uint2>;  // of a channel and column
+  using Taps = std::conditional_t<sizeof(Element) == 4, uint4, uint2>;  // taps of a channel and column
   if (threadIdx.x < kTaps) {
     const Tap tap = find_tap(params, static_cast<int32_t>(threadIdx.x));
     s_taps[tap.from] = tap;
@@ -37,7 +37,7 @@ __device__ __forceinline__ void pack_four_taps(const Params& params, int32_t num
     const Taps taps = exists ? __ldg(reinterpret_cast<const Taps*>(g_first + (k + c) * params.k_stride)) : Taps{};
     memcpy(r[c], &taps, sizeof(taps));
   }
-  __syncthreads();  // taps are found
+  __syncthreads();  // s_taps is written
   if (group >= params.groups) return;
   char* g_tile = static_cast<char*>(params.packed) +
                  (int64_t{group} * params.channel_tiles + channel_tile) * params.packed_tile_step;

@@ -1,6 +1,6 @@
-// Weights -> the layout that matrix descriptors of warpgroup products read: for each step of K two planes
-// [result channel][16 bytes], and everything that a tile's stage needs in one contiguous piece. Channels beyond the
-// weight's are zero. float32 becomes TF32, rounded to nearest, or for tf32x3 a high and a low part.
+// Packs weights in the layout of wgmma matrix descriptors: two planes [result channel][16 bytes] per step of K, and the
+// data of each stage of a tile contiguous. Missing channels are zero. float32 is rounded to nearest TF32, or for tf32x3
+// split into a high and a low term.
 #pragma once
 
 #include "pack/weights_sm90a/blocks.cuh"
@@ -34,7 +34,7 @@ __device__ __forceinline__ void pack_taps(const Params& params, int32_t number) 
 
 template <typename Traits>
 __global__ void pack_weights(const __grid_constant__ Params params) {
-#ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32
+#ifdef CONVT_HAS_WGMMA  // only sm_90a kernels read the result; older targets lack cvt.rn.tf32
   ptx::let_next_kernel_begin();
   pack_taps<Traits>(params, static_cast<int32_t>(blockIdx.x));
 #endif

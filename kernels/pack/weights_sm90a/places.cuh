@@ -1,4 +1,4 @@
-// Where packed weights come from and go to: the order of channels, taps, and the 16 bytes of a column and step of K.
+// Source and destination of packed weights: the order of channels, taps, and of the 16-byte vectors of a column.
 #pragma once
 
 #include "element/operand.cuh"
@@ -7,38 +7,38 @@
 
 namespace convt::pack {
 
-// A matrix product leaves columns 8 * j + 2 * q and the next of them in thread q of four. With their channels in this
-// order the pairs of `interleaved` neighbouring blocks j are neighbouring channels.
+// The accumulators of thread q of four are columns 8 * j + 2 * q and the next. This order of channels makes the pairs
+// of `interleaved` adjacent blocks j contiguous channels.
 __device__ __forceinline__ int32_t channel_of_column(int32_t column, int32_t interleaved) {
   const int32_t block = column / 8 % interleaved, quad = column % 8 / 2;
   return column / (8 * interleaved) * (8 * interleaved) + (quad * interleaved + block) * 2 + column % 2;
 }
 
-// The reverse.
+// The inverse of channel_of_column().
 __device__ __forceinline__ int32_t column_of_channel(int32_t channel, int32_t interleaved) {
   const int32_t of_quad = channel % (2 * interleaved), quad = channel / (2 * interleaved) % 4;
   return channel / (8 * interleaved) * (8 * interleaved) + of_quad / 2 * 8 + quad * 2 + channel % 2;
 }
 
-// Which of a tap's vectors one is.
+// Index of a vector in its tap.
 __device__ __forceinline__ int32_t place_of_vector(const Params& params, int32_t plane, int32_t column) {
   if (!params.rows) return plane * params.block_n + column;
   const int32_t planes = params.k_steps * 2;
   return column * planes + ptx::tensor_swizzle(16 * planes, column, plane);
 }
 
-// Where a tap lies, and where in its H phase's part of a channel tile it is packed.
+// Where a tap is in memory, and where it is packed in a channel tile.
 struct Tap {
   int64_t from;  // elements
-  int64_t to;    // bytes from the channel tile's begin, of the first stage
-  int32_t stage_bytes;  // of its H phase
+  int64_t to;    // bytes from the start of the channel tile, for the first stage
+  int32_t stage_bytes;  // bytes per stage of its H phase
 };
 
 __device__ __forceinline__ Tap find_tap(const Params& params, int32_t tap) {
   int32_t phase_h = 0;
   while (phase_h + 1 < params.program.phases_h && tap >= params.program.taps_before[phase_h + 1]) ++phase_h;
   const int32_t phase_tap = tap - params.program.taps_before[phase_h];
-  // The run that holds the tap: the last one, of this H phase, that begins at or before it and is not empty.
+  // The run that contains the tap.
   const bool by_phase = params.program.phases_h * params.program.phases_w > 1;
   int32_t index = by_phase ? phase_h * params.program.phases_w : 0;
   while (phase_tap >=
@@ -56,7 +56,7 @@ __device__ __forceinline__ Tap find_tap(const Params& params, int32_t tap) {
 
 #ifdef CONVT_HAS_WGMMA
 
-// 16 bytes of a tap's planes, and for tf32x3 of their low parts, which lie behind all `vectors` of the tap.
+// Stores 16 bytes of a tap's planes. In tf32x3 the low terms follow after all `vectors` of the tap.
 template <typename Traits>
 __device__ __forceinline__ void store_channels(char* g_tap, int32_t vector, int32_t vectors,
                                                const typename Traits::Element (&r)[Traits::kChannels]) {
@@ -78,12 +78,12 @@ __device__ __forceinline__ void store_channels(char* g_tap, int32_t vector, int3
   }
 }
 
-// Where a block of kPackColumns columns and the channels of a step of K begins.
+// First column and channel of a block of kPackColumns columns and a step of K.
 struct Corner {
-  int32_t column, step, chunk;  // of the channel tile, of the stage, of all
-  int32_t columns, channels;    // from there on that exist
+  int32_t column, step, chunk;  // column in the channel tile, step in the stage, chunk
+  int32_t columns, channels;    // number that exist from here on
   int64_t from;                 // elements
-  int64_t to;                   // bytes: of the channel tile
+  int64_t to;                   // bytes to the channel tile
 };
 
 template <typename Traits>

@@ -1,4 +1,4 @@
-// Packing tap by tap, 16 bytes of memory at a time where these belong together.
+// Packs tap by tap, 16 bytes at a time if they belong to one vector.
 #pragma once
 
 #include "pack/weights_sm90a/places.cuh"
@@ -7,7 +7,7 @@ namespace convt::pack {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A block packs one tap of one stage of one channel tile: 16-byte vectors, neighbouring threads neighbouring channels.
+// A CTA packs one tap of one stage of one channel tile. Adjacent threads pack adjacent channels in 16-byte vectors.
 template <typename Traits>
 __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
   using Element = typename Traits::Element;
@@ -24,7 +24,7 @@ __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
                    int64_t{chunk} * tap.stage_bytes;
   const int32_t planes = params.k_steps * 2, vectors = planes * params.block_n;
   if (params.k_vectors) {
-    // Neighbouring threads read neighbours of memory, and all of a thread's are on their way at once.
+    // Loads are coalesced, and all loads of a thread's batch are in flight at once.
     constexpr int kBatch = 4;
     for (int32_t first = threadIdx.x; first < vectors; first += kBatch * kPackThreads) {
       Element r[kBatch][kChannels];
@@ -48,7 +48,7 @@ __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
     return;
   }
   if (params.n_vectors) {
-    // As many channels of K, 16 bytes of result channels each, are as many vectors.
+    // Transposes kChannels x kChannels: 16 bytes of result channels for each channel of K.
     for (int32_t item = threadIdx.x; item < vectors / kChannels; item += kPackThreads) {
       const int32_t plane = item % planes, first = item / planes * kChannels;
       const int32_t n = channel_tile * params.block_n + first, k = (chunk * planes + plane) * kChannels;

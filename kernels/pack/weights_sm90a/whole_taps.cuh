@@ -1,4 +1,4 @@
-// Packing 4 x 4 kernels whose taps lie together in memory, 16 bytes of it at a time.
+// Packs 4 x 4 kernels with contiguous taps, 16 bytes at a time.
 #pragma once
 
 #include "pack/weights_sm90a/places.cuh"
@@ -7,14 +7,14 @@ namespace convt::pack {
 
 #ifdef CONVT_HAS_WGMMA
 
-// In units of 16 bytes: of a column's channel, and from one column to the next, which begin in different banks.
+// In units of 16 bytes: the taps of a column's channel, and a stride that puts channels into different banks.
 template <typename Traits>
 struct WholeTaps {
   static constexpr int kVectors = kPackTaps * sizeof(typename Traits::Element) / 16;
   static constexpr int kStep = kVectors + 1;
 };
 
-// A block packs all taps of a step of K of kPackColumns columns. Its time is that of its instructions.
+// A CTA packs all taps of kPackColumns columns of a step of K. It is bound by instruction issue.
 template <typename Traits>
 __device__ __forceinline__ void pack_whole_taps(const Params& params, int32_t number, Tap* s_taps, uint4* s_weights) {
   using Element = typename Traits::Element;
@@ -49,7 +49,7 @@ __device__ __forceinline__ void pack_whole_taps(const Params& params, int32_t nu
   __syncthreads();
 
   char* g_tile = static_cast<char*>(params.packed) + corner.to;
-  const int32_t vectors = params.k_steps * 2 * params.block_n;  // of a tap
+  const int32_t vectors = params.k_steps * 2 * params.block_n;  // per tap
   // A thread writes four taps of a column and plane.
   static_assert(kPackThreads == kPackColumns * 2 * kPackTaps / 4);
   const int32_t column = thread % kPackColumns, plane = thread / kPackColumns % 2;
