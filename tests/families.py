@@ -167,14 +167,6 @@ def _mma_pairs(rng: Random, vector: int) -> Case:
     return any_case(rng, most_kernel=9, most_stride=6, c_in=c_in, c_out=_channels(rng, min(128, 2048 // c_in)))
 
 
-def _correlate_patches(rng: Random, vector: int) -> Case:
-    """Patches of 2 or 4 columns with rows of whole vectors; rows or images of the input are whole vectors too."""
-    kernel_w = rng.choice((2, 4))
-    kernel = (rng.choice((1, 2, 2, 3, 4)), kernel_w)
-    width = rng.choice((vector * rng.randint(1, 9), vector // kernel_w * rng.randint(1, 20)))
-    return _case(rng, k=kernel, s=kernel, w=width)
-
-
 def _correlate(rng: Random, vector: int) -> Case:
     """Every second input has rows of whole vectors; grad_output too, if an output padding allows it."""
     kernel = (rng.randint(1, 5), rng.randint(1, 7))
@@ -226,14 +218,6 @@ FAMILIES = (
     Family("mma_dx", "grad_input", r"mma_\w+_grad_input_\w+", ALL, _mma_pairs),
     Family(
         "correlate_dw", "grad_weight", r"correlate_[a-z0-9]+_(stride2_)?\dx\w+", HALF_AND_TF32, _correlate, (False,)
-    ),
-    Family(
-        "correlate_patches_dw",
-        "grad_weight",
-        r"correlate_\w+?_patches_\w+",
-        HALF_AND_TF32,
-        _correlate_patches,
-        (False,),
     ),
     Family("correlate_pixels_dw", "grad_weight", r"correlate_\w+?_pixels_\w+", HALF_AND_TF32, _correlate_pixels),
     Family("mma_dw", "grad_weight", r"mma_\w+?_grad_weight_\d\w+", HALF_AND_TF32, _mma_weight, (False,)),

@@ -115,7 +115,6 @@ LARGE = (
     Large("patch_dx", r"patch_f16_gather_\dx\d", DX, "xy", "f16", PAIRS),
     Large("patch_runs_dx", r"patch_f16_gather_runs_\d+", DX, "y", "f16", layer(4, 64, 32832, 64, 2, 2)),
     Large("correlate_dw", r"correlate_f16_\w+", DW, "xy", "f16", SAME),
-    Large("correlate_patches_dw", r"correlate_f16_patches_\w+", DW, "xy", "f16", PAIRS),
     Large("nhwc", r"nhwc_f16_\w+", FORWARD, "xy", "f16", POINTWISE, True),
     Large("nhwc_weights", r"nhwc_f16_\w+", FORWARD, "w", "f16", MANY_WEIGHTS, True),
     Large("nhwc_dx", r"nhwc_f16_\w+", DX, "xy", "f16", POINTWISE, True),

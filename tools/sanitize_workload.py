@@ -43,7 +43,7 @@ PROBLEMS = (
     "depthwise_k2s2_nhwc", "depthwise_nhwc_unaligned", "depthwise_nhwc_chunks_k4s2",
     "patches", "patches_nhwc", "patches_rows", "patches_turns", "patches_wide", "patches_unaligned", "few_channels_out",
     "patches_quads_unaligned", "patches_direct", "patches_runs",
-    "patches_pairs_weight", "patches_quads_weight", "outer_products", "outer_products_blocks",
+    "outer_products", "outer_products_blocks",
     "doubled", "doubled_rows", "doubled_k3", "doubled_unaligned", "doubled_groups", "doubled_k3_groups",
     "windows", "windows_k5", "windows_k7", "windows_odd",
     "nhwc", "nhwc_gaps",
@@ -62,7 +62,6 @@ SHORT = (
 # Problems for some engines only: other engines have no tile for them, or run equivalent problems of the list.
 SHORT_FOR_SOME = {
     ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a",),
-    ("patches_pairs_weight", "patches_quads_weight"): ("correlate_sm90a",),
     ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps"): (
         "nhwc_sm90a",
         "correlate_sm90a",

@@ -17,7 +17,7 @@ template <typename Kernel>
 __device__ __forceinline__ uint32_t counted_taps(const Kernel& kernel, const Part& part) {
   const CorrelateLayout& layout = kernel.layout;
   const int32_t kh = kernel.kh + part.kh - layout.bias_kh, kw = kernel.kw + part.kw * Kernel::kTaps - layout.bias_kw;
-  const bool takes_turns = kernel.ci + part.ci < layout.bias_turns * Kernel::kColumns;
+  const bool takes_turns = kernel.ci < layout.bias_turns * Kernel::kColumns;
   if (kernel.params.bias_slabs == nullptr || !takes_turns || kh < 0 || kh >= layout.h.stride) return 0;
   uint32_t counted = 0;
 #pragma unroll

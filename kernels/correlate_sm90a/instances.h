@@ -10,14 +10,14 @@
 namespace convt {
 
 // How operands lie: rows of NCHW, of which those of grad_output keep their order in shared memory or come in boxes of
-// 128 bytes of columns; such rows where the kernel is the stride; or pixels of channels_last.
-enum class CorrelateForm : int32_t { kRows, kBoxes, kPatches, kPixels };
+// 128 bytes of columns; or pixels of channels_last.
+enum class CorrelateForm : int32_t { kRows, kBoxes, kPixels };
 
 struct CorrelateInstance {
   const char* name;
   DataType dtype;
   Precision precision;
-  int32_t taps;  // neighbours of a row of the kernel, of a warpgroup; of patches the whole row
+  int32_t taps;  // neighbours of a row of the kernel, of a warpgroup
   int32_t columns;  // input channels
   int32_t consumers;  // warpgroups that multiply
   int32_t stride_w;  // of rows of half precision, whose taps are no dilated ones; 0: any
@@ -49,15 +49,6 @@ inline constexpr CorrelateInstance kCorrelateInstances[] = {
     {"correlate_f16_stride2_2x128_boxes", DataType::kFloat16, Precision::kHalf, 2, 128, 2, 2, CorrelateForm::kBoxes},
     {"correlate_f16_stride2_4x64", DataType::kFloat16, Precision::kHalf, 4, 64, 2, 2, CorrelateForm::kRows},
     {"correlate_f16_stride2_3x64x3", DataType::kFloat16, Precision::kHalf, 3, 64, 3, 2, CorrelateForm::kRows},
-    {"correlate_tf32_patches_2x128", DataType::kFloat32, Precision::kTf32, 2, 128, 2, 0, CorrelateForm::kPatches},
-    {"correlate_tf32_patches_2x64", DataType::kFloat32, Precision::kTf32, 2, 64, 2, 0, CorrelateForm::kPatches},
-    {"correlate_tf32_patches_4x64", DataType::kFloat32, Precision::kTf32, 4, 64, 2, 0, CorrelateForm::kPatches},
-    {"correlate_bf16_patches_2x128", DataType::kBFloat16, Precision::kHalf, 2, 128, 2, 0, CorrelateForm::kPatches},
-    {"correlate_bf16_patches_2x64", DataType::kBFloat16, Precision::kHalf, 2, 64, 2, 0, CorrelateForm::kPatches},
-    {"correlate_bf16_patches_4x64", DataType::kBFloat16, Precision::kHalf, 4, 64, 2, 0, CorrelateForm::kPatches},
-    {"correlate_f16_patches_2x128", DataType::kFloat16, Precision::kHalf, 2, 128, 2, 0, CorrelateForm::kPatches},
-    {"correlate_f16_patches_2x64", DataType::kFloat16, Precision::kHalf, 2, 64, 2, 0, CorrelateForm::kPatches},
-    {"correlate_f16_patches_4x64", DataType::kFloat16, Precision::kHalf, 4, 64, 2, 0, CorrelateForm::kPatches},
     {"correlate_tf32_pixels_2x128", DataType::kFloat32, Precision::kTf32, 2, 128, 2, 0, CorrelateForm::kPixels},
     {"correlate_tf32_pixels_3x96", DataType::kFloat32, Precision::kTf32, 3, 96, 2, 0, CorrelateForm::kPixels},
     {"correlate_tf32_pixels_4x64", DataType::kFloat32, Precision::kTf32, 4, 64, 2, 0, CorrelateForm::kPixels},

@@ -26,32 +26,14 @@ CUtensorMap map_x(const ConvTProblem& problem, const CorrelateInstance& instance
                   const CorrelateOperand& of, const void* data) {
   TensorBox x = boxes_of(problem.dtype, data, of, instance.form, problem.batch);
   x.box[1] = instance.form == CorrelateForm::kPixels ? layout.columns : instance.columns;
-  if (layout.ci_apart) x.box[1] *= instance.consumers;
   x.box[2] = layout.rows;
-  if (instance.form == CorrelateForm::kPatches && layout.gy_rows > 1) {  // pixels of an image are one row
-    x.sizes[0] *= x.sizes[2];
-    x.sizes[2] = 1;
-  }
   x.swizzle_bytes = 128;
   x.rounded = problem.dtype == DataType::kFloat32;
   return make_tensor_map(problem.dtype, x);
 }
 
-CUtensorMap map_taps(const ConvTProblem& problem, const CorrelateLayout& layout, const void* data, bool rounded) {
-  const int64_t* stride = problem.y_stride;
-  const int32_t kernel_h = problem.h.kernel;
-  TensorBox gy{data,
-               {problem.w.out, kernel_h, problem.h.in, problem.c_out, problem.batch},
-               {stride[2], kernel_h * stride[2], stride[1], stride[0]},
-               {layout.gy_box_columns, 1, layout.gy_rows, layout.co_rows * layout.co_parts, 1},
-               5};
-  gy.rounded = rounded;
-  return make_tensor_map(problem.dtype, gy);
-}
-
 CUtensorMap map_gy(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateLayout& layout,
                    const CorrelateOperand& of, const void* data, bool rounded) {
-  if (instance.form == CorrelateForm::kPatches) return map_taps(problem, layout, data, rounded);
   TensorBox gy = boxes_of(problem.dtype, data, of, instance.form, problem.batch);
   gy.box[2] = layout.gy_rows;
   gy.step[2] = layout.gy_row_step;

@@ -7,7 +7,6 @@
 #include "pack/pixels.h"
 #include "pack/rows.h"
 #include "plan/tensor_map.h"
-#include "problem/shapes.h"
 
 namespace convt {
 namespace {
@@ -68,45 +67,6 @@ bool lay_rows(const ConvTProblem& problem, const CorrelateInstance& instance, co
   layout->gy_pitch = layout->gy_box_columns * element;
   const int64_t x_bytes = int64_t{layout->boxes} * tile.rows * instance.columns * 128;
   const int64_t gy_bytes = gy_boxes * layout->gy_rows * layout->co_rows * tile.co_parts * layout->gy_pitch;
-  if (x_bytes + gy_bytes > kCorrelateMost / kCorrelateMostSlots) return false;
-  layout->x_bytes = static_cast<int32_t>(x_bytes);
-  layout->gy_bytes = static_cast<int32_t>(gy_bytes);
-  layout->copied_bytes = layout->x_bytes + layout->gy_bytes;
-  return true;
-}
-
-// Both operands in boxes: x of pixels of a row, or of an image, and grad_output of columns of the rows of a tap row.
-bool describes_patches(const ConvTProblem& problem, bool by_images) {
-  const int64_t element = element_bytes(problem.dtype);
-  const int64_t *x = problem.x_stride, *y = problem.y_stride;
-  const auto has = [element](int64_t size, int64_t stride) { return has_map_stride(size, stride, element); };
-  if ((problem.w.in > 1 && x[3] != 1) || (problem.w.out > 1 && y[3] != 1)) return false;
-  if (by_images ? !has_runs_of_positions(problem) : !has(problem.h.in, x[2])) return false;
-  return has(problem.c_in, x[1]) && has(problem.batch, x[0]) && has(problem.h.kernel, y[2]) &&
-         has(problem.h.in, problem.h.kernel * y[2]) && has(problem.c_out, y[1]) && has(problem.batch, y[0]);
-}
-
-bool lay_patches(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateTile& tile,
-                 CorrelateLayout* layout) {
-  const Axis& w = problem.w;
-  const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const int32_t step = 32 / element, pixels = tile.rows * tile.columns;
-  if (w.kernel != instance.taps || pixels % step != 0 || pixels < 2 * step) return false;  // two steps, as of rows
-  if (tile.rows > 1 && tile.columns != w.in) return false;
-  layout->rows = 1;
-  layout->columns = pixels;
-  layout->steps = pixels / step;
-  layout->boxes = ceil_div(layout->steps, 4);
-  // Columns of a strip have a gap behind them, so that channels meet different banks.
-  const int32_t columns = tile.rows > 1 ? w.out : tile.columns * w.kernel + 16 * w.kernel / element;
-  if (columns > kMostBox || columns * element % 16 != 0) return false;
-  layout->gy_boxes = 1;
-  layout->gy_rows = tile.rows;
-  layout->gy_row_step = 1;
-  layout->gy_box_columns = columns;
-  layout->gy_pitch = tile.rows * columns * element;
-  const int64_t x_bytes = int64_t{layout->boxes} * tile.ci_parts * instance.columns * 128;
-  const int64_t gy_bytes = int64_t{tile.kh_parts} * tile.co_parts * layout->co_rows * layout->gy_pitch;
   if (x_bytes + gy_bytes > kCorrelateMost / kCorrelateMostSlots) return false;
   layout->x_bytes = static_cast<int32_t>(x_bytes);
   layout->gy_bytes = static_cast<int32_t>(gy_bytes);
@@ -188,7 +148,7 @@ bool correlate_describes(const ConvTProblem& problem, CorrelateForm form, bool i
 }
 
 bool correlate_packs(const ConvTProblem& problem, CorrelateForm form, bool is_x) {
-  if (form == CorrelateForm::kPatches || correlate_describes(problem, form, is_x, false)) return false;
+  if (correlate_describes(problem, form, is_x, false)) return false;
   return is_x || form == CorrelateForm::kPixels || !has_planes(problem);
 }
 
@@ -205,8 +165,8 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   if (tile.instance < 0 || tile.instance >= kNumCorrelateInstances) return false;
   const CorrelateInstance& instance = kCorrelateInstances[tile.instance];
   const Axis &h = problem.h, &w = problem.w;
-  const bool patches = instance.form == CorrelateForm::kPatches, pixels = instance.form == CorrelateForm::kPixels;
-  const int32_t all_parts = tile.co_parts * tile.ci_parts * tile.kh_parts * tile.kw_parts;
+  const bool pixels = instance.form == CorrelateForm::kPixels;
+  const int32_t all_parts = tile.co_parts * tile.kh_parts * tile.kw_parts;
   const int32_t parts = all_parts / instance.consumers;  // of a warpgroup
   if (problem.batch == 0 || all_parts != parts * instance.consumers || (parts != 1 && parts != 2 && parts != 4) ||
       tile.slots < kCorrelateLeastSlots || tile.slots > kCorrelateMostSlots || tile.rows < 1 || tile.rows > kMostBox ||
@@ -214,15 +174,9 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
       tile.images > problem.batch) {
     return false;
   }
-  // A warpgroup's products have the same input channels.
-  if (tile.ci_parts != 1 && (!patches || tile.ci_parts != instance.consumers)) return false;
-  if (patches && (!is_nonoverlapping(problem) || tile.kw_parts > 1 || tile.packs_x || tile.packs_gy)) return false;
   if (problem.c_in > kCorrelateMost || problem.c_out > kCorrelateMost || problem.batch > kCorrelateMost) return false;
   *layout = CorrelateLayout{};
-  if (patches ? !describes_patches(problem, tile.rows > 1)
-              : !correlate_describes(problem, instance.form, true, tile.packs_x)) {
-    return false;
-  }
+  if (!correlate_describes(problem, instance.form, true, tile.packs_x)) return false;
   const CorrelateOperand x = correlate_operand(problem, instance.form, true, tile.packs_x);
   const CorrelateOperand gy = correlate_operand(problem, instance.form, false, tile.packs_gy);
   layout->channels = static_cast<int32_t>(problem.c_in);
@@ -234,11 +188,10 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   layout->w = w;
   layout->co_rows = kCorrelateRows / parts;
   layout->co_parts = tile.co_parts;
-  layout->ci_apart = tile.ci_parts > 1;
   layout->kh_parts = tile.kh_parts;
   layout->kw_parts = tile.kw_parts;
   layout->co_tiles = ceil_div(layout->group_co, layout->co_rows * tile.co_parts);
-  layout->ci_tiles = ceil_div(layout->group_ci, instance.columns * tile.ci_parts);
+  layout->ci_tiles = ceil_div(layout->group_ci, instance.columns);
   layout->kw_tiles = ceil_div(w.kernel, instance.taps * tile.kw_parts);
   layout->kh_tiles = ceil_div(h.kernel, tile.kh_parts);
   layout->rows = tile.rows;
@@ -256,9 +209,9 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   layout->units_per_chunk = tile.units_per_chunk;
   layout->chunks = ceil_div(layout->num_units, tile.units_per_chunk);
   layout->num_blocks = int64_t{layout->passes} * layout->chunks;
-  if (layout->num_blocks > INT32_MAX || (!patches && !lay_rows_of_gy(h, tile, layout))) return false;
+  if (layout->num_blocks > INT32_MAX || !lay_rows_of_gy(h, tile, layout)) return false;
   if (pixels && !correlate_describes(problem, instance.form, false, tile.packs_gy)) return false;
-  if (!(pixels ? lay_pixels : patches ? lay_patches : lay_rows)(problem, instance, tile, layout)) return false;
+  if (!(pixels ? lay_pixels : lay_rows)(problem, instance, tile, layout)) return false;
   layout->stage_bytes = ceil_div(layout->x_bytes + layout->gy_bytes, 1024) * 1024 + layout->transposed_bytes;
   layout->slots = tile.slots;
   layout->barriers_begin = tile.slots * layout->stage_bytes;

@@ -10,10 +10,6 @@
 // with what the unit's last taps read beside its columns: a tap is a shift of what a thread loads, and the first
 // operand of a product of its own, in registers.
 //
-// Patches: rows where the kernel is the stride. Those of grad_output have the taps of a pixel one after the other, [row
-// of taps][output channel][row of pixels][pixel][tap], so that one load brings all taps of a row for a thread. Where a
-// unit has several rows of pixels, these are one run of the image.
-//
 // Pixels: rows of 128 bytes are channels, [64 or 32 input channels][row][column] and [as many output
 // channels][box][row][pixel]. A box has every stride-th column of grad_output, from one of the first taps on: a tap is
 // a box and a shift by pixels.
@@ -32,7 +28,7 @@ namespace convt {
 
 struct CorrelateTile {
   int32_t instance;  // index into kCorrelateInstances
-  int32_t co_parts, ci_parts, kh_parts, kw_parts;  // what the warps of a CTA share; ci_parts of patches alone
+  int32_t co_parts, kh_parts, kw_parts;  // what the warps of a CTA share
   int32_t rows, columns;  // of pixels, of a unit
   int32_t slots;  // stages in shared memory
   int32_t units_per_chunk;
@@ -43,7 +39,6 @@ struct CorrelateTile {
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("co_parts", co_parts);
-    field("ci_parts", ci_parts);
     field("kh_parts", kh_parts);
     field("kw_parts", kw_parts);
     field("rows", rows);
@@ -76,13 +71,12 @@ struct CorrelateLayout {
   int32_t passes;  // CTAs of a chunk
   int32_t num_units, units_per_chunk, chunks;
   int32_t strips, row_units;  // units of a row, and of an image
-  int32_t rows, columns;  // of a unit; of patches one row, which has all pixels
+  int32_t rows, columns;  // of a unit
   int32_t steps;  // of K, of a unit's row, or of two where these share steps
 
   int32_t gy_boxes, gy_box_columns;  // of grad_output, of a row of columns
-  int32_t gy_pitch;  // rows and patches: bytes of a channel of a box; pixels: of a row of one
-  int32_t gy_rows, gy_row_step;  // rows of a stage, and how far these are from each other in the image; of patches as
-                                 // many as a unit has of the image, for each row of taps
+  int32_t gy_pitch;  // rows: bytes of a channel of a box; pixels: of a row of one
+  int32_t gy_rows, gy_row_step;  // rows of a stage, and how far these are from each other in the image
   int32_t position_rows, kernel_rows;  // of these, from a row of pixels and from a row of taps to the next
   int32_t x_bytes, gy_bytes;  // of a stage
   int32_t copied_bytes;
@@ -94,11 +88,10 @@ struct CorrelateLayout {
   int32_t bias_kh, bias_kw;
   int32_t bias_rows, bias_runs, bias_turns;
 
-  // Rows and patches.
+  // Rows.
   int32_t boxes;  // of the input, of a row
   bool flat;  // rows of grad_output begin between 16 bytes, and are copied as parts of planes
   bool pairs_rows;  // pixels: a step of K, of sixteen, is eight pixels of each of two rows
-  bool ci_apart;  // patches: each warpgroup has other input channels
 
   // Pixels.
   // Of float32, in a stage: rows of 128 bytes of pixels, [32 pixels][input channel].
@@ -127,7 +120,7 @@ struct CorrelateOperand {
 CorrelateOperand correlate_operand(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs);
 
 // Whether a tensor map describes it, and whether the kernel needs it packed: it reads rows of grad_output as parts of
-// planes too. Patches are never packed, and what they need, their layout says.
+// planes too.
 bool correlate_describes(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs);
 bool correlate_packs(const ConvTProblem& problem, CorrelateForm form, bool is_x);
 

@@ -9,8 +9,7 @@
 namespace convt::correlate_sm90a {
 
 struct Params {
-  // Rows: [image][row][channel][column], grad_output also [image][1][channel][place in the plane]. Patches: so x, or
-  // [image][1][channel][pixel], and grad_output [image][channel][row of pixels][row of taps][column]. Pixels:
+  // Rows: [image][row][channel][column], grad_output also [image][1][channel][place in the plane]. Pixels:
   // [image][row][column][channel].
   CUtensorMap x, gy;
   CorrelateLayout layout;

@@ -10,7 +10,6 @@
 #include "correlate_sm90a/layout.h"
 #include "pack/pixels.h"
 #include "plan/cost.h"
-#include "problem/shapes.h"
 
 namespace convt {
 namespace {
@@ -28,18 +27,6 @@ double wavefronts(const ConvTProblem& problem, const CorrelateInstance& instance
   return pairs ? words / 2 * 2 * (meet / 2) + words % 2 * meet : words * meet;
 }
 
-// Of a read of a pixel's taps: of so many lanes whose vectors are read at once, those that meet in a bank.
-double wavefronts_of_patches(const CorrelateInstance& instance, const CorrelateLayout& layout) {
-  const int32_t lanes = 32 / instance.taps;
-  int32_t met[32] = {};
-  int32_t most = 1;
-  for (int32_t lane = 0; lane < lanes; ++lane) {
-    const int32_t bank = (lane / 4 * (layout.gy_pitch / 4) + lane % 4 * instance.taps) % 32;
-    most = std::max(most, ++met[bank]);
-  }
-  return instance.taps * most;
-}
-
 // What the estimate of a form is fitted to: cycles of tensor cores and of shared memory that a stage takes for one that
 // it should, bytes of operands that come in a cycle, cycles of a stage and of a CTA beside them, microseconds of a
 // call, and how often slabs are copied. By 1,100 measured plans of 13 layers on an H100.
@@ -49,7 +36,6 @@ struct Fit {
 
 Fit fit_of(const CorrelateInstance& instance) {
   const bool half = instance.dtype != DataType::kFloat32;
-  if (instance.form == CorrelateForm::kPatches) return {1.1, 1.1, 23.6, 23.6, 1.2, 60, 4000, 9, 2.4};
   if (instance.form != CorrelateForm::kPixels) {
     return {1.48, 1.41, 26, instance.form == CorrelateForm::kBoxes ? 26 : 20.5, 1.1, 60, 8600, 8.5, 2.2};
   }
@@ -66,9 +52,7 @@ double cycles_of_stage(const ConvTProblem& problem, const CorrelateInstance& ins
   const double columns = steps * instance.taps * instance.columns / 4;
   const double copies =
       (layout.x_bytes + layout.gy_bytes + (layout.transposed_bytes > 0 ? 2 * layout.x_bytes : 0)) / 128.0;
-  const double reads = instance.form == CorrelateForm::kPixels    ? instance.taps
-                       : instance.form == CorrelateForm::kPatches ? wavefronts_of_patches(instance, layout)
-                                                                  : wavefronts(problem, instance);
+  const double reads = instance.form == CorrelateForm::kPixels ? instance.taps : wavefronts(problem, instance);
   const double shared = columns + 16 * steps * reads + copies;
   const double l2 = layout.x_bytes / fit.x_rate + layout.gy_bytes / fit.gy_rate;
   const double few_slots = layout.slots < 3 ? fit.few_slots : 1;  // copies are waited for
@@ -138,22 +122,7 @@ std::vector<int32_t> widths(int32_t columns, int32_t step, int32_t most) {
   return found;
 }
 
-// Rows and columns of units of patches: a part of a row, or whole rows as one run of pixels.
-std::vector<std::pair<int32_t, int32_t>> units_of_patches(const ConvTProblem& problem) {
-  const Axis &h = problem.h, &w = problem.w;
-  const auto step = static_cast<int32_t>(32 / element_bytes(problem.dtype));
-  std::vector<std::pair<int32_t, int32_t>> found;
-  for (const int32_t pixels : {16, 32, 64, 96}) {
-    if (pixels >= 2 * step && (pixels == 2 * step || pixels < 2 * w.in)) found.emplace_back(1, pixels);
-  }
-  for (int32_t rows = 2; rows <= h.in && rows * int64_t{w.in} <= 128; ++rows) {
-    if (rows * w.in % step == 0) found.emplace_back(rows, w.in);
-  }
-  return found;
-}
-
 std::vector<std::pair<int32_t, int32_t>> units_of(const ConvTProblem& problem, const CorrelateInstance& instance) {
-  if (instance.form == CorrelateForm::kPatches) return units_of_patches(problem);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t step = instance.form == CorrelateForm::kPixels ? 8 : 32 / element;
   std::vector<std::pair<int32_t, int32_t>> found;
@@ -174,8 +143,6 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
   for (int32_t index = 0; index < kNumCorrelateInstances; ++index) {
     const CorrelateInstance& instance = kCorrelateInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    const bool patches = instance.form == CorrelateForm::kPatches;
-    if (patches && (!is_nonoverlapping(problem) || problem.w.kernel != instance.taps)) continue;
     const bool packs_x = correlate_packs(problem, instance.form, true);
     const bool packs_gy = correlate_packs(problem, instance.form, false);
     // What is too large as it lies is not packed: its packed strides may be beyond 64 bits.
@@ -192,21 +159,14 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
     if (pixels ? !last && problem.dtype == DataType::kFloat32 : last) continue;
     const std::vector<std::pair<int32_t, int32_t>> units = units_of(problem, instance);
     BestPlans best(4);
-    // The last parts are of patches blocks of input channels, and of other forms runs of taps along W.
-    const auto share = [&](int32_t parts, int32_t co_parts, int32_t kh_parts, int32_t last_parts) {
-      const int64_t divided = patches ? problem.c_in / problem.groups : problem.w.kernel;
+    const auto share = [&](int32_t parts, int32_t co_parts, int32_t kh_parts, int32_t kw_parts) {
       if ((co_parts - 1) * (kCorrelateRows / parts) >= problem.c_out / problem.groups ||
-          kh_parts >= problem.h.kernel + parts ||
-          int64_t{last_parts - 1} * (patches ? instance.columns : instance.taps) >= divided) {
+          kh_parts >= problem.h.kernel + parts || (kw_parts - 1) * instance.taps >= problem.w.kernel) {
         return;
       }
       if (!correlate_can_share(instance, parts, co_parts, kh_parts)) return;
-      // Warpgroups share a patch: they have other rows of its taps, or other input channels, if there are any.
-      if (patches && co_parts > 1 && (problem.h.kernel > 1 || divided > instance.columns)) return;
-      const int32_t ci_parts = patches ? last_parts : 1, kw_parts = patches ? 1 : last_parts;
       for (const auto& [rows, columns] : units) {
-        const CorrelateTile tile{index,   co_parts, ci_parts, kh_parts, kw_parts, rows,
-                                 columns, 2,        1,        1,        packs_x,  packs_gy};
+        const CorrelateTile tile{index, co_parts, kh_parts, kw_parts, rows, columns, 2, 1, 1, packs_x, packs_gy};
         consider(problem, tile, rest_rows, &best);
       }
     };
@@ -215,9 +175,9 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
       if (parts > 1 && problem.c_out / problem.groups > kCorrelateRows / parts) break;
       const int32_t all = parts * instance.consumers;
       for (int32_t kh_parts = 1; kh_parts <= all; ++kh_parts) {
-        for (int32_t last_parts = 1; last_parts <= all / kh_parts; ++last_parts) {
-          const int32_t co_parts = all / kh_parts / last_parts;
-          if (co_parts * kh_parts * last_parts == all) share(parts, co_parts, kh_parts, last_parts);
+        for (int32_t kw_parts = 1; kw_parts <= all / kh_parts; ++kw_parts) {
+          const int32_t co_parts = all / kh_parts / kw_parts;
+          if (co_parts * kh_parts * kw_parts == all) share(parts, co_parts, kh_parts, kw_parts);
         }
       }
     }

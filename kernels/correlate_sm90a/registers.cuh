@@ -1,6 +1,6 @@
 // The mainloop of kernels whose first operand, grad_output, is in registers: a step of K is 32 bytes of pixels, for
 // which a warpgroup loads the fragments of its taps while the products of the step before are on their way.
-// Called by: rows.cuh, patches.cuh, transposed.cuh. Must not know: how operands lie in a stage, which is its Source's.
+// Called by: rows.cuh, transposed.cuh. Must not know: how operands lie in a stage, which is its Source's.
 #pragma once
 
 #include "correlate_sm90a/bias.cuh"
@@ -22,7 +22,7 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
   constexpr int kTaps = Kernel::kTaps, kColumns = Kernel::kColumns;
   using Element = typename Kernel::Element;
   const CorrelateLayout& layout = kernel.layout;
-  const Part part = kernel.part_of(warp);
+  const Part part(layout, warp);
   Source source(kernel, part);
   BiasOfFragments bias(kernel, part);
   pipeline::Ring ring = kernel.ring();

@@ -1,6 +1,6 @@
 // What the kernels of the correlate engine have in common: which weights a CTA has and which units it adds up, its ring
 // of stages, and the slab that its sums go to.
-// Called by: rows.cuh, patches.cuh, pixels.cuh. Must not know: how operands lie in a stage.
+// Called by: rows.cuh, pixels.cuh, transposed.cuh. Must not know: how operands lie in a stage.
 #pragma once
 
 #include "correlate_sm90a/params.h"
@@ -15,7 +15,6 @@ struct Part {
   int32_t co;  // the first of its 16 output channels
   int32_t kh;
   int32_t kw;  // among the parts, of kTaps each
-  int32_t ci = 0;  // the first of its input channels
 
   __device__ __forceinline__ Part(const CorrelateLayout& layout, int32_t warp) {
     const int32_t warps = layout.co_rows / 16, part = warp / warps, rest = part / layout.co_parts;
@@ -72,7 +71,6 @@ struct Weights {
     end_unit = min(first_unit + layout.units_per_chunk, layout.num_units);
   }
 
-  __device__ __forceinline__ Part part_of(int32_t warp) const { return {layout, warp}; }
   __device__ __forceinline__ pipeline::Ring ring() const { return {s_stages + layout.barriers_begin, layout.slots}; }
 
   // Of grad_output, the row and the column that the first tap reads for a pixel of row 0 and column 0.
@@ -92,7 +90,7 @@ struct Weights {
   __device__ __forceinline__ void store(const float (&acc)[kTaps][kColumns / 2], const Part& part) const {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     const int32_t own_co = co + part.co + lane / 4;
-    const int32_t first_ci = ci + part.ci + lane % 4 * 2;
+    const int32_t first_ci = ci + lane % 4 * 2;
     const int32_t own_kh = kh + part.kh, own_kw = kw + part.kw * kTaps;
     if (own_kh >= layout.h.kernel) return;
 #pragma unroll

@@ -167,7 +167,7 @@ CONTAINED = {
     ),
     "grad_weight": problems(
         "plain", "k4s2p1", "odd_sizes", "kb75", "kb81", "gcd_2", "padding_over_kernel", "wide_row", "fsrcnn",
-        "patches_pairs_weight", "patches_quads_weight", "vector_rows", "doubled_rows",
+        "vector_rows", "doubled_rows",
         kinds=HALF_AND_TF32,  # tf32x3 is served by ieee's kernels
     ),
 }  # fmt: skip

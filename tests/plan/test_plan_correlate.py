@@ -26,27 +26,13 @@ from plan.profile import few_problems
 from plan.tensor_cores import CLASS_OF_DTYPE, HALF, plans_of
 
 INSTANCES = {
-    "2x128": (2, 128, 2), "2x128_boxes": (2, 128, 2), "3x128": (3, 128, 2), "3x96": (3, 96, 2), "2x64": (2, 64, 2),
+    "2x128": (2, 128, 2), "2x128_boxes": (2, 128, 2), "3x128": (3, 128, 2), "3x96": (3, 96, 2),
     "4x64": (4, 64, 2), "5x64": (5, 64, 2), "3x64x3": (3, 64, 3),
 }  # taps, input channels, warpgroups  # fmt: skip
 
 
 def engine_plans(module, problem, direction=GRAD_WEIGHT):
     return plans_of("correlate_sm90a", module, problem | {"direction": direction})
-
-
-@st.composite
-def patches(draw):
-    """A problem whose kernel is its stride, of small images."""
-    dtype = draw(st.sampled_from(sorted(CLASS_OF_DTYPE)))
-    kernel = draw(st.sampled_from([(2, 2), (1, 2), (3, 2), (4, 4), (2, 4)]))
-    groups = draw(st.sampled_from([1, 1, 2]))
-    size = (draw(st.integers(1, 9)), draw(st.sampled_from([2, 4, 6, 8, 12, 14, 16, 24, 40, 100])))
-    return from_row(
-        draw(st.integers(1, 70)), groups * draw(st.sampled_from([1, 20, 70, 300])),
-        groups * draw(st.sampled_from([1, 5, 20, 66, 200])), size, kernel, kernel, 0, 0, groups,
-        dtype=dtype, precision=CLASS_OF_DTYPE[dtype],
-    )  # fmt: skip
 
 
 @st.composite
@@ -69,7 +55,7 @@ def whole(number: int) -> int:
 
 
 @few_problems
-@given(problem=st.one_of(problems(), patches()))
+@given(problem=problems())
 def test_candidates_are_legal(plan_module, problem):
     element, (h, w) = element_bytes(problem), (problem["h"], problem["w"])
     assume(min(h["out"], w["out"]) > 0 and min(w["in"], w["out"], problem["c_in"], problem["c_out"]) > 1)
@@ -77,25 +63,18 @@ def test_candidates_are_legal(plan_module, problem):
     channels_last = problem["x_stride"][1] == 1 and problem["x_stride"][3] != 1
     for plan in engine_plans(plan_module, problem):
         name = plan["kernel"].split("_", 2)[2]
-        pixels, of_patches = name.startswith("pixels_"), name.startswith("patches_")
-        taps, channels, warpgroups = INSTANCES[re.sub(r"^(stride2|pixels|patches)_", "", name)]
+        pixels = name.startswith("pixels_")
+        taps, channels, warpgroups = INSTANCES[re.sub(r"^(stride2|pixels)_", "", name)]
         assert plan["threads"] == 128 * (warpgroups + 1)
-        parts = plan["co_parts"] * plan["ci_parts"] * plan["kh_parts"] * plan["kw_parts"]
+        parts = plan["co_parts"] * plan["kh_parts"] * plan["kw_parts"]
         of_group = problem["c_out"] // problem["groups"]
         assert parts in {warpgroups, 2 * warpgroups, 4 * warpgroups}
         co_rows = 64 * warpgroups // parts
         assert co_rows == 64 or of_group <= co_rows
         if pixels and element == 2:  # of whose parts products are told one distance, from a row of taps to the next
             assert co_rows == 64 or (plan["co_parts"] == 1 and plan["kh_parts"] % (64 // co_rows) == 0)
-        assert plan["ci_parts"] == 1 or (of_patches and plan["ci_parts"] == warpgroups)
-        channels *= plan["ci_parts"]
         step = 32 // element
-        if of_patches:
-            assert w["kernel"] == w["stride"] == taps
-            assert plan["rows"] * plan["columns"] % step == 0
-            assert plan["rows"] == 1 or plan["columns"] == w["in"]  # whole rows are one run
-        else:
-            assert plan["columns"] % (8 if pixels else step) == 0
+        assert plan["columns"] % (8 if pixels else step) == 0
         if not pixels:
             assert plan["rows"] * plan["columns"] >= 2 * step  # a stage is given back behind its second step
         else:
@@ -117,7 +96,7 @@ def test_candidates_are_legal(plan_module, problem):
             for operand in ("x", "gy")
         )
         in_registers = not pixels or element == 4
-        of_planes = not (pixels or of_patches or plan["packs_gy"]) and w["out"] * element % 16 != 0
+        of_planes = not (pixels or plan["packs_gy"]) and w["out"] * element % 16 != 0
         of_planes = of_planes and w["in"] % plan["columns"] != 0
         rows_of_bias = 0 if of_planes or (in_registers and taps > 4) else bias_rows(problem, taps)
         if not in_registers:  # CTAs of other input channels take turns
@@ -139,9 +118,7 @@ def test_candidates_are_legal(plan_module, problem):
             assert plan["packs_gy"] == (not channels_last or channels_gy % vector != 0)
         else:
             assert not channels_last
-            assert plan["packs_x"] == (w["in"] % vector != 0 and not of_patches)
-            assert plan["rows"] > 1 or not of_patches or h["in"] == 1 or w["in"] % vector == 0
-            assert not (of_patches and plan["packs_gy"])
+            assert plan["packs_x"] == (w["in"] % vector != 0)
         # Of a stage at least the input, and grad_output's columns of the pixels alone.
         of_row = plan["columns"] * element
         between = 1 if pixels else w["stride"]
@@ -239,34 +216,6 @@ def test_rows_between_vectors(plan_module):
     assert packed(2, 64, 64, 63, 3, 1, 1, **tf32) == {(True, True)}
     assert packed(4, 64, 64, 2047, 3, 1, 1, **tf32) == {(True, True)}  # a little less than 2^28 of an image
     assert packed(4, 64, 64, 2049, 3, 1, 1, **tf32) == set()
-
-
-def patches_of(module, problem):
-    return [plan for plan in engine_plans(module, problem) if "_patches_" in plan["kernel"]]
-
-
-def test_patches_whose_rows_are_between_vectors_are_copied_as_images(plan_module):
-    """Of 14 pixels: those of the input begin between 16 bytes, images do not."""
-    plans = patches_of(plan_module, from_row(100, 256, 256, 14, 2, 2, dtype=FLOAT32, precision=TF32))
-    assert plans
-    assert all(plan["rows"] > 1 for plan in plans)
-
-
-@pytest.mark.parametrize("change", ["channels_last", "padding", "kernel", "width", "rows", "expanded"])
-def test_no_patches(plan_module, change):
-    """Which are never packed."""
-    tf32 = {"dtype": FLOAT32, "precision": TF32}
-    layer = (2, 64, 64, 16, 2, 2)
-    rows = {
-        "channels_last": from_row(*layer, channels_last=True, **tf32),
-        "padding": from_row(2, 64, 64, 16, 2, 2, 1, **tf32),
-        "kernel": from_row(2, 64, 64, 16, 3, 3, **tf32),
-        "width": from_row(2, 64, 64, (16, 17), 2, 2, **tf32),  # rows of grad_output are no vectors
-        "rows": from_row(2, 64, 64, (3, 14), 2, 2, **tf32),  # nor images of the input
-        "expanded": from_row(*layer, **tf32) | {"y_stride": [0, 0, 0, 0]},
-    }
-    assert not patches_of(plan_module, rows[change])
-    assert patches_of(plan_module, from_row(*layer, **tf32))
 
 
 def test_stages_of_transposed_pixels_have_two_steps(plan_module):

@@ -1,5 +1,4 @@
 #include "correlate_sm90a/instances.h"
-#include "correlate_sm90a/patches.cuh"
 #include "correlate_sm90a/rows.cuh"
 #include "plan/kernel_table.h"
 
@@ -11,8 +10,6 @@ const void* rows_kernel_of(int32_t instance) {
     using Element = typename element::ElementOf<row->dtype>::type;
     if constexpr (row->form == CorrelateForm::kPixels) {
       return nullptr;
-    } else if constexpr (row->form == CorrelateForm::kPatches) {
-      return CONVT_KERNEL(hopper::convolve<OfPatches<Element, row->taps, row->columns, row->consumers>>);
     } else {
       return CONVT_KERNEL(
           hopper::convolve<OfRows<Element, row->taps, row->columns, row->consumers, row->stride_w, kBoxes>>);
