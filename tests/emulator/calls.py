@@ -97,10 +97,9 @@ class Call:
                 yield number
 
     def run(self, emulated, number: int, device: tuple[int, ...] = A100, images=0, steps=None) -> torch.Tensor:
-        """What the plan, or the plan with so many images a launch, writes over a result of NaN.
+        """Runs a plan, with `images` images per launch if given, and returns its result, which was NaN before.
 
-        Gradients of the weight are float32 or float64, as the slabs from which they are added. So is `grad_bias`, which becomes
-        None where the plan does not give it.
+        The gradient of the weight is float32 or float64, like its slabs. `grad_bias` is None unless the plan gives it.
         """
         if self.direction == "grad_weight":
             self.weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))

@@ -100,7 +100,7 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
   pointers.packed = begin;
   pointers.steps = steps;
   pointers.workspace = static_cast<unsigned char*>(begin) + plan.packed_bytes;
-  convt::launcher_of(*plan.family)(problem, plan, pointers, nullptr);
+  convt::launcher_of (*plan.family)(problem, plan, pointers, nullptr);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
 // The scatter engine's kernels as host functions.
-#include "emulator/kernels.h"
 #include "scatter_sm90a/instances/scatter.cu"
+
+#include "emulator/kernels.h"

@@ -1,4 +1,5 @@
 // The streamed engine's kernels as host functions.
+#include "streamed/instances/streamed.cu"
+
 #include "emulator/kernels.h"
 #include "streamed/instances/gather.cu"
-#include "streamed/instances/streamed.cu"

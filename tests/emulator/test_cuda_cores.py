@@ -41,7 +41,11 @@ def check_bits(emulated, oracle, call: Call, number: int) -> None:
     else:
         assert found.dtype == expected.dtype
         bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
-        assert torch.equal(found.contiguous().view(bits), expected.contiguous().view(bits)), (call.case, call.kind, plan)
+        assert torch.equal(found.contiguous().view(bits), expected.contiguous().view(bits)), (
+            call.case,
+            call.kind,
+            plan,
+        )
 
 
 def calls_of(case: Case, direction: str, kind: str, channels_last: bool) -> list[Call]:

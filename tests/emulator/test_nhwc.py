@@ -192,7 +192,9 @@ def test_epilogue(emulated, kind, channels_last):
     """Of results that lie between each other's phases, from registers and by shared memory; of groups, in NCHW."""
     call = call_of(SEVERAL_TILES, "forward", kind)
     if not channels_last:  # of whose rows 16 bytes are neighbours
-        call = dataclasses.replace(Call.of(dataclasses.replace(GROUPS, w=8), "forward", kind, False), engine="nhwc_sm90a")
+        call = dataclasses.replace(
+            Call.of(dataclasses.replace(GROUPS, w=8), "forward", kind, False), engine="nhwc_sm90a"
+        )
     scales = torch.arange(call.case.c_out).remainder(3).to(call.y.dtype)
     other = torch.empty_like(call.y).copy_(torch.arange(call.y.numel()).remainder(7).view(call.y.shape))
     expected = (call.expected() * scales.double()[:, None, None] + other.double()).clamp(-5, 20)

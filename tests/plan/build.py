@@ -73,7 +73,11 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
         # The emulator's twins of kernels/ptx come first.
         emulator = ROOT / "tests/emulator"
         replaced = {kernels / "reduce/launch.cpp", kernels / "epilogue/launch.cpp"}
-        sources = [*sorted(emulator.glob("*.cpp")), *planners(), *(path for path in launchers() if path not in replaced)]
+        sources = [
+            *sorted(emulator.glob("*.cpp")),
+            *planners(),
+            *(path for path in launchers() if path not in replaced),
+        ]
         headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
         device_code = ["-std=c++20", "-O1", "-w"]
         flags = ["-I", str(emulator), *includes, *device_code, "-isystem", str(cuda_headers())]
