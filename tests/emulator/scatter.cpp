@@ -1,4 +1,5 @@
 // The scatter engine's kernels as host functions.
-#include "scatter_sm90a/instances/scatter.cu"
-
 #include "emulator/kernels.h"
+
+// clang-format off: the kernels follow the emulated device.
+#include "scatter_sm90a/instances/scatter.cu"

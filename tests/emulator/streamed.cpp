@@ -1,5 +1,6 @@
 // The streamed engine's kernels as host functions.
-#include "streamed/instances/streamed.cu"
-
 #include "emulator/kernels.h"
+
+// clang-format off: the kernels follow the emulated device.
 #include "streamed/instances/gather.cu"
+#include "streamed/instances/streamed.cu"
