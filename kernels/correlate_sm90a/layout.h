@@ -5,8 +5,9 @@
 // the positions of the input. A stage contains one *unit* of pixels: a strip of one or several rows of an image.
 //
 // Forms kRows and kBoxes (NCHW): the input is operand B in shared memory, in rows of 128 bytes of pixels, [128 bytes of
-// pixels][row][input channel]. grad_output is stored as [128 bytes of columns][row][output channel], with the further
-// columns that the unit's last taps read. Each tap is a shift of the columns that a thread loads as operand A.
+// pixels][row][input channel]. grad_output is [box of columns][row][output channel], with one box (kRows) or boxes of
+// 128 bytes (kBoxes), and includes the columns that the unit's last taps read. Each tap is a shift of the columns that
+// a thread loads as operand A.
 //
 // Form kPixels (channels_last): rows of 128 bytes contain channels, [64 or 32 input channels][row][column] and [64 or
 // 32 output channels][box][row][pixel]. A box contains every stride-th column of grad_output, starting at one of the

@@ -30,8 +30,7 @@ class TransposedSource {
   __device__ __forceinline__ TransposedSource(const Kernel& kernel, const Part& part)
       : kernel_(kernel), layout_(kernel.layout), transposed_(transposed_ring(layout_, kernel.s_stages)) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-    // A box contains 32 channels, of which a warp reads 16: each thread reads one, and the one eight further (32
-    // bytes).
+    // A box contains 32 channels. A warp reads 16 of them: each thread reads two channels, 32 bytes apart.
     const int32_t box = part.co / 32 * layout_.gy_boxes;
     s_first_ = kernel.s_stages + layout_.x_bytes + box * layout_.gy_box_bytes + lane / 4 % 4 * 4;
     vector_ = part.co / 4 % 8 + lane / 16;
