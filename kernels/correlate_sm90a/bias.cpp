@@ -1,14 +1,15 @@
-// The gradient of the bias beside that of the weight: which taps' pixels the kernel adds up, and what they leave out.
+// Gradient of the bias in the same kernel: the taps over which it sums grad_output, and the elements they do not read.
 #include "correlate_sm90a/layout.h"
 #include "problem/phases.h"
 
 namespace convt {
 namespace {
 
-// A kernel of its own reads what is left out: worth it where that is little of much.
+// A separate kernel sums the elements that no summed tap reads. This pays off if they are a small part of a large
+// tensor.
 constexpr int64_t kLeastBytes = int64_t{64} << 20, kMostRests = 16;
 
-// Whether kernels may give it: covering taps exist, and what they leave out is little.
+// Whether kernels may compute it: covering taps exist and leave few elements.
 bool covers(const ConvTProblem& problem) {
   if (first_covering_tap(problem.h) < 0 || first_covering_tap(problem.w) < 0) return false;
   const int64_t rows = problem.h.out - num_uncovered(problem.h), columns = problem.w.out - num_uncovered(problem.w);
@@ -23,7 +24,7 @@ bool covers(const ConvTProblem& problem) {
 void lay_correlate_bias(const ConvTProblem& problem, const CorrelateInstance& instance, CorrelateLayout* layout) {
   const bool in_registers = instance.form != CorrelateForm::kPixels || problem.dtype == DataType::kFloat32;
   if (in_registers && instance.taps > kCorrelateMostBiasTaps) return;
-  // Of planes a strip may have columns of the next row behind its last one.
+  // With `flat`, a strip may read columns of the next row past the end of its row.
   if (layout->flat && layout->strips * int64_t{layout->columns} != problem.w.in) return;
   if (!covers(problem)) return;
   layout->bias_kh = first_covering_tap(problem.h);
@@ -42,7 +43,7 @@ std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem) {
     const int64_t size[4] = {problem.batch, problem.c_out, rows, problem.w.out};
     rests.push_back({channel_sum_of(problem.dtype, size, stride), 0});
   }
-  if (columns > 0) {  // one after another, each as long as there are rows
+  if (columns > 0) {  // transposed: each column is a row of the sum
     const int64_t size[4] = {problem.batch, problem.c_out, columns, problem.h.out - rows};
     const int64_t transposed[4] = {stride[0], stride[1], stride[3], stride[2]};
     rests.push_back({channel_sum_of(problem.dtype, size, transposed), rows * stride[2]});

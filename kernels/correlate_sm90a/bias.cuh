@@ -1,6 +1,6 @@
-// The gradient of the bias from the pixels of grad_output that are multiplied: as many neighbouring taps as the strides
-// meet each of them once. CTAs add up those of their taps, to rows of sums of their chunk.
-// Called by: registers.cuh, pixels.cuh. Must not know: how operands lie in a stage.
+// Gradient of the bias, summed from the operands of the products. stride_h x stride_w adjacent taps read each element
+// of grad_output once. Each CTA sums over its taps among these, and stores rows of partial sums of its chunk. Called
+// by: registers.cuh, pixels.cuh. Must not know: the layout of a stage.
 #pragma once
 
 #include "correlate_sm90a/weights.cuh"
@@ -12,7 +12,7 @@ namespace convt::correlate_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Of a warp's taps those whose pixels it adds up, a bit each; 0 where nobody asks for the bias.
+// Bit mask of the warp's taps over which it sums; 0 if the gradient of the bias is not requested.
 template <typename Kernel>
 __device__ __forceinline__ uint32_t counted_taps(const Kernel& kernel, const Part& part) {
   const CorrelateLayout& layout = kernel.layout;
@@ -27,7 +27,7 @@ __device__ __forceinline__ uint32_t counted_taps(const Kernel& kernel, const Par
   return counted;
 }
 
-// To a row of sums of the chunk, the sums of the thread's two output channels. `turn`: among the CTAs of the same taps.
+// Stores the sums of the thread's two output channels. `turn` is the CTA's index among CTAs with the same taps.
 template <typename Kernel>
 __device__ __forceinline__ void store_bias(const Kernel& kernel, const Part& part, int32_t turn, float first,
                                            float second) {
@@ -39,19 +39,19 @@ __device__ __forceinline__ void store_bias(const Kernel& kernel, const Part& par
   float* g_sums = kernel.params.bias_slabs + row * channels + int64_t{kernel.group} * layout.group_co;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, co = kernel.co + part.co + lane / 4;
   const bool adds = kernel.params.adds;
-  if (lane % 4 != 0) return;  // others have the same
+  if (lane % 4 != 0) return;  // four lanes hold the same sums
   if (co < layout.group_co) g_sums[co] = adds ? g_sums[co] + first : first;
   if (co + 8 < layout.group_co) g_sums[co + 8] = adds ? g_sums[co + 8] + second : second;
 }
 
-// Of first operands in registers, by CTAs of the first input channels.
+// Sums operand A in registers. Only CTAs of the first input channels do this.
 template <typename Kernel>
 class BiasOfFragments {
   using Element = typename Kernel::Element;
   using Fragments = uint32_t[Kernel::kTaps][4];
 
  public:
-  const bool is_asked;  // of any warp
+  const bool is_asked;  // the same for all warps
 
   __device__ __forceinline__ BiasOfFragments(const Kernel& kernel, const Part& part)
       : is_asked(Kernel::kTaps <= kCorrelateMostBiasTaps && kernel.params.bias_slabs != nullptr),
@@ -59,7 +59,7 @@ class BiasOfFragments {
         part_(part),
         counted_(is_asked ? counted_taps(kernel, part) : 0) {}
 
-  // Float32 numbers are then rounded to TF32, as copies have already done where nobody asks for the bias.
+  // Adds the fragments, then rounds float32 to TF32. Without a gradient of the bias, TMA copies round instead.
   __device__ __forceinline__ void take(Fragments& fragments) {
 #pragma unroll
     for (int tap = 0; tap < Kernel::kTaps; ++tap) {
@@ -76,7 +76,7 @@ class BiasOfFragments {
 
   __device__ __forceinline__ void store() const {
     if (counted_ == 0) return;
-    const auto of_row = [](float sum) {  // four lanes have other pixels of it
+    const auto of_row = [](float sum) {  // four lanes hold different pixels of a row
       sum = element::add(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
       return element::add(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
     };
@@ -90,8 +90,8 @@ class BiasOfFragments {
   float sums_[2] = {};
 };
 
-// Of first operands in shared memory: their products by ones. CTAs with the same pixels and other input channels take
-// turns.
+// Sums operand A in shared memory by multiplying it by ones. CTAs with the same pixels and different input channels
+// alternate.
 template <typename Kernel>
 class BiasOfOnes {
  public:
@@ -99,7 +99,7 @@ class BiasOfOnes {
       : kernel_(kernel),
         ones_(ptx::MatrixDescriptor::of_transposed_rows(kernel.s_stages + kernel.layout.ones_begin, 32, 0, 0)),
         turn_(kernel.ci / Kernel::kColumns) {
-    const int32_t parts = kCorrelateRows / kernel.layout.co_rows;  // of the warpgroup's products
+    const int32_t parts = kCorrelateRows / kernel.layout.co_rows;  // parts per wgmma
     for (int32_t part = 0; part < parts; ++part) {
       counted_ |= counted_taps(kernel, Part(kernel.layout, warp / 4 * 4 + part * (4 / parts)));
     }
@@ -114,7 +114,7 @@ class BiasOfOnes {
     if ((counted_ >> tap & 1) != 0) ptx::wgmma_transposed<typename Kernel::Element>(sums_, pixels, ones_, true);
   }
 
-  // Behind the last product. All eight columns are the same.
+  // Call after the last product. All eight columns are equal.
   __device__ __forceinline__ void store(const Part& part) {
     element::fence_registers(sums_);
     if (counted_taps(kernel_, part) != 0) store_bias(kernel_, part, turn_, sums_[0], sums_[2]);
@@ -124,7 +124,7 @@ class BiasOfOnes {
   const Kernel& kernel_;
   const ptx::MatrixDescriptor ones_;
   const int32_t turn_;
-  uint32_t counted_ = 0;  // of all parts
+  uint32_t counted_ = 0;  // over all parts
   float sums_[4];
 };
 

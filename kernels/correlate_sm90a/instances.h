@@ -1,5 +1,4 @@
-// The kernel instances of the correlate engine: the one list that dispatch (correlate_sm90a/launch.cpp), planning and
-// tests read.
+// All kernels of the correlate family, one row each.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +8,22 @@
 
 namespace convt {
 
-// How operands lie: rows of NCHW, of which those of grad_output keep their order in shared memory or come in boxes of
-// 128 bytes of columns; or pixels of channels_last.
+// Layout of the operands. kRows, kBoxes: NCHW, with rows of grad_output in shared memory contiguous, or split into
+// boxes of 128 bytes of columns. kPixels: channels_last.
 enum class CorrelateForm : int32_t { kRows, kBoxes, kPixels };
 
 struct CorrelateInstance {
   const char* name;
   DataType dtype;
   Precision precision;
-  int32_t taps;  // neighbours of a row of the kernel, of a warpgroup
+  int32_t taps;  // adjacent taps along W per warpgroup
   int32_t columns;  // input channels
-  int32_t consumers;  // warpgroups that multiply
-  int32_t stride_w;  // of rows of half precision, whose taps are no dilated ones; 0: any
+  int32_t consumers;  // consumer warpgroups
+  int32_t stride_w;  // required W stride, with dilation 1 (NCHW in half precision); 0: any
   CorrelateForm form;
 };
 
-// Of a warpgroup whose first operands are in registers: with more taps there are none left to add up grad_output for
-// the bias.
+// Limit for kernels with operand A in registers: with more taps no registers are left for the gradient of the bias.
 inline constexpr int32_t kCorrelateMostBiasTaps = 4;
 
 inline constexpr CorrelateInstance kCorrelateInstances[] = {
@@ -71,7 +69,7 @@ inline constexpr int32_t kNumCorrelateInstances = count_of(kCorrelateInstances);
 
 namespace convt::correlate_sm90a {
 
-// The kernel of a row of kCorrelateInstances: of form kPixels, or of another form.
+// The kernel of a row of kCorrelateInstances, of form kPixels or of another form.
 const void* pixels_kernel_of(int32_t instance);
 const void* rows_kernel_of(int32_t instance);
 

@@ -1,4 +1,4 @@
-// The launch of the correlate engine, and of the sum of its slabs.
+// Launches packing, the correlate kernel and the reduction of its slabs.
 #include "reduce/launch.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace convt {
 namespace {
 
-// Boxes [row][channel][column] of rows, or [row][column][channel] of pixels.
+// Boxes [row][channel][column] in NCHW, or [row][column][channel] in channels_last.
 TensorBox boxes_of(DataType dtype, const void* data, const CorrelateOperand& of, CorrelateForm form, int64_t images) {
   const auto row = static_cast<int32_t>(128 / element_bytes(dtype));
   const int64_t* stride = of.stride;
@@ -56,7 +56,8 @@ CUtensorMap map_gy(const ConvTProblem& problem, const CorrelateInstance& instanc
   return make_tensor_map(problem.dtype, gy);
 }
 
-// Zeros around images, and behind the last column of a strip, meet what the other operand has there.
+// Parameters to recompute NaN results. Zeros outside images and past the last column of a strip are multiplied by
+// elements of the other operand, and 0 * Inf is NaN.
 reduce::WeightTerms terms_of(const ConvTProblem& problem, const CorrelateLayout& layout, const Pointers& pointers) {
   reduce::WeightTerms terms{};
   terms.x = pointers.x;
@@ -71,7 +72,7 @@ reduce::WeightTerms terms_of(const ConvTProblem& problem, const CorrelateLayout&
   return terms;
 }
 
-// The images of a launch from `first` on: as they lie, or packed into the workspace.
+// Returns the images of a launch, starting at `first`: in the tensor, or packed into the workspace.
 const void* operand_of(const ConvTProblem& problem, const Plan& plan, CorrelateForm form, bool is_x,
                        const CorrelateOperand& of, const void* tensor, int64_t first, void* packed,
                        cudaStream_t stream) {
@@ -102,7 +103,7 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
   char* packed_gy = packed_x + whole_workspace(x.packed_bytes * tile.images);
   char* slabs = packed_gy + whole_workspace(gy.packed_bytes * tile.images);
   char* bias_slabs = pointers.grad_bias == nullptr ? nullptr : slabs + slab_bytes(problem, layout.chunks);
-  // The gradient of the bias is of numbers that are not rounded: warps round them.
+  // The gradient of the bias sums unrounded elements, so warps round after the copies.
   const bool rounded = problem.dtype == DataType::kFloat32 && bias_slabs == nullptr;
   const void* kernel = instance.form == CorrelateForm::kPixels ? correlate_sm90a::pixels_kernel_of(tile.instance)
                                                                : correlate_sm90a::rows_kernel_of(tile.instance);
@@ -112,7 +113,7 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
     CorrelateTile of_part = tile;
     of_part.images = static_cast<int32_t>(part.batch);
     correlate_sm90a::Params params{};
-    make_correlate_layout(part, of_part, &params.layout);  // as legal as the whole batch's
+    make_correlate_layout(part, of_part, &params.layout);  // legal, like the layout of the whole batch
     params.x = map_x(part, instance, params.layout, x,
                      operand_of(part, plan, instance.form, true, x, pointers.x, first, packed_x, stream));
     params.gy = map_gy(part, instance, params.layout, gy,
@@ -124,7 +125,7 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
     grid.blocks = params.layout.num_blocks;
     launch_kernel(kernel, grid, stream, params);
   }
-  // In the order of the slabs.
+  // Sizes and strides in the order of the slab's dimensions.
   const int64_t* to = problem.w_stride;
   const int64_t size[4] = {problem.h.kernel, problem.w.kernel, layout.channels, layout.group_co};
   const int64_t stride[4] = {to[2], to[3], to[0], to[1]};

@@ -1,4 +1,4 @@
-// The layout of the correlate engine: what follows from a plan's tile, of each form of operands.
+// Layouts of the correlate family, for each form of operands.
 #include "correlate_sm90a/layout.h"
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kMostBox = 256;  // elements along a dimension, which the copy engine can copy
-constexpr int32_t kMostBoxStep = 8;
+constexpr int32_t kMostBox = 256;  // elements along a dimension of a tensor map's box
+constexpr int32_t kMostBoxStep = 8;  // element stride of a tensor map's box
 
-// Columns of grad_output follow each other in planes, and no tap of a pixel is outside of its row.
+// Whether grad_output may be read as ranges of planes: planes are contiguous, and no tap of a pixel is outside its row.
 bool has_planes(const ConvTProblem& problem) {
   const int64_t element = element_bytes(problem.dtype);
   const int64_t* stride = problem.y_stride;
@@ -23,7 +23,7 @@ bool has_planes(const ConvTProblem& problem) {
          has_map_stride(problem.c_out, stride[1], element) && has_map_stride(problem.batch, stride[0], element);
 }
 
-// Which rows of grad_output a stage has; false where no box has them.
+// Sets the rows of grad_output of a stage. Returns false if no box can contain them.
 bool lay_rows_of_gy(const Axis& h, const CorrelateTile& tile, CorrelateLayout* layout) {
   const int64_t step = tile.rows > 1 && tile.kh_parts > 1 ? std::gcd(h.stride, h.dilation)
                        : tile.rows > 1                    ? h.stride
@@ -45,16 +45,16 @@ bool lay_rows(const ConvTProblem& problem, const CorrelateInstance& instance, co
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   if (tile.columns % (32 / element) != 0) return false;
   layout->steps = tile.columns / (32 / element);
-  if (tile.rows * layout->steps < 2) return false;  // with operands in registers it is given back behind its second
+  if (tile.rows * layout->steps < 2) return false;  // the second step of a unit releases the previous slot
   layout->boxes = ceil_div(layout->steps, 4);
   layout->flat = !correlate_describes(problem, CorrelateForm::kRows, false, tile.packs_gy);
   if (layout->flat && !has_planes(problem)) return false;
-  // Of half precision a thread reads whole words, for two pixels.
+  // In half precision a thread reads whole words, for two pixels.
   const int64_t last_pixel = int64_t{tile.columns - (element == 2 ? 2 : 1)} * w.stride;
   const int64_t own = element == 2 ? 2 * correlate_words(instance) : (instance.taps - 1) * int64_t{w.dilation} + 1;
   const int64_t others = (tile.kw_parts - 1) * int64_t{instance.taps} * w.dilation;
-  // A copy begins on 16 bytes, or of boxes on 32. One that is no box of 128 bytes has an odd number of 16 bytes, so
-  // that channels meet different banks.
+  // Copies start at multiples of 16 bytes, or 32 with kBoxes. With kRows, the pitch is an odd number of 16 bytes, to
+  // avoid bank conflicts between channels.
   const bool boxes = instance.form == CorrelateForm::kBoxes;
   const int32_t vector = (boxes ? 32 : 16) / element;
   const int64_t columns = vector - 1 + last_pixel + others + own;
@@ -82,8 +82,8 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
   layout->pairs_rows = element == 2 && tile.columns % 16 != 0;
   if (layout->pairs_rows && tile.rows % 2 != 0) return false;
   layout->steps = tile.columns / (element == 4 || layout->pairs_rows ? 8 : 16);
-  if (element == 4 && tile.rows * layout->steps < 2) return false;  // as of rows
-  const int32_t taps = std::min(instance.taps * tile.kw_parts, w.kernel);  // others are products like the last one
+  if (element == 4 && tile.rows * layout->steps < 2) return false;  // as in lay_rows()
+  const int32_t taps = std::min(instance.taps * tile.kw_parts, w.kernel);  // taps past the kernel repeat the last one
   const int32_t common = std::gcd(w.stride, w.dilation);
   layout->tap_period = w.stride / common;
   layout->tap_shift = w.dilation / common;
@@ -167,7 +167,7 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   const Axis &h = problem.h, &w = problem.w;
   const bool pixels = instance.form == CorrelateForm::kPixels;
   const int32_t all_parts = tile.co_parts * tile.kh_parts * tile.kw_parts;
-  const int32_t parts = all_parts / instance.consumers;  // of a warpgroup
+  const int32_t parts = all_parts / instance.consumers;  // per warpgroup
   if (problem.batch == 0 || all_parts != parts * instance.consumers || (parts != 1 && parts != 2 && parts != 4) ||
       tile.slots < kCorrelateLeastSlots || tile.slots > kCorrelateMostSlots || tile.rows < 1 || tile.rows > kMostBox ||
       tile.columns < 1 || tile.columns > kMostBox * 16 || tile.units_per_chunk < 1 || tile.images < 1 ||

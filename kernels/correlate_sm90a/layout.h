@@ -1,18 +1,17 @@
-// The gradient of the weight on warpgroup products: which pixels and weights a CTA has, and where its operands lie in
-// shared memory. One definition for the planner, the launch and the kernels (rows.cuh, pixels.cuh).
+// Plans of the correlate family: the work of a CTA, and its shared memory. The planner, the launch and the kernels
+// (rows.cuh, pixels.cuh, transposed.cuh) share these definitions.
 //
-// GEMM: rows are 64 output channels of one tap, or 32 or 16 of each of two or four, columns input channels, K is
-// pixels: the positions of the input. A stage is a *unit* of pixels: a strip of one row of an image, or of several
-// rows.
+// GEMM: M is 64 output channels of one tap, or 32 or 16 of each of two or four taps. N is input channels. K is pixels,
+// the positions of the input. A stage contains one *unit* of pixels: a strip of one or several rows of an image.
 //
-// Rows: its pixels of the input are rows of 128 bytes as products want their second operand, [128 bytes of
-// pixels][row][input channel]. Rows of grad_output lie in the same way, [128 bytes of columns][row][output channel],
-// with what the unit's last taps read beside its columns: a tap is a shift of what a thread loads, and the first
-// operand of a product of its own, in registers.
+// Forms kRows and kBoxes (NCHW): the input is operand B in shared memory, in rows of 128 bytes of pixels, [128 bytes of
+// pixels][row][input channel]. grad_output is [box of columns][row][output channel], with one box (kRows) or boxes of
+// 128 bytes (kBoxes), and includes the columns that the unit's last taps read. Each tap is a shift of the columns that
+// a thread loads as operand A.
 //
-// Pixels: rows of 128 bytes are channels, [64 or 32 input channels][row][column] and [as many output
-// channels][box][row][pixel]. A box has every stride-th column of grad_output, from one of the first taps on: a tap is
-// a box and a shift by pixels.
+// Form kPixels (channels_last): rows of 128 bytes contain channels, [64 or 32 input channels][row][column] and [64 or
+// 32 output channels][box][row][pixel]. A box contains every stride-th column of grad_output, starting at one of the
+// first taps. Each tap is a box and a shift by whole pixels.
 //
 // Called by: families/families.h, the plans, launch and kernels, tests. Must not know: torch, CUDA.
 #pragma once
@@ -28,14 +27,14 @@ namespace convt {
 
 struct CorrelateTile {
   int32_t instance;  // index into kCorrelateInstances
-  int32_t co_parts, kh_parts, kw_parts;  // what the warps of a CTA share
-  int32_t rows, columns;  // of pixels, of a unit
-  int32_t slots;  // stages in shared memory
+  int32_t co_parts, kh_parts, kw_parts;  // parts of a CTA's output channels and taps, divided among its warps
+  int32_t rows, columns;  // pixels per unit
+  int32_t slots;  // pipeline stages in shared memory
   int32_t units_per_chunk;
-  int32_t images;  // of a launch
-  bool packs_x, packs_gy;  // a kernel lays the tensor out first
+  int32_t images;  // per launch
+  bool packs_x, packs_gy;  // a packing kernel copies the tensor first
 
-  // What tells it from other tiles of the kernel, and what people are told of it.
+  // Visits the tile's parameters, for plan comparison and JSON.
   template <typename Visitor>
   void fields(Visitor&& field) const {
     field("co_parts", co_parts);
@@ -51,97 +50,97 @@ struct CorrelateTile {
   }
 };
 
-inline constexpr int32_t kCorrelateRows = 64;  // of a product
+inline constexpr int32_t kCorrelateRows = 64;  // M of a wgmma
 
 inline constexpr int64_t kCorrelateMost = int64_t{1} << 30;
 inline constexpr int32_t kCorrelateLeastSlots = 2, kCorrelateMostSlots = 8;
 
-inline constexpr int32_t kCorrelateBarrierBytes = 32;  // of a slot: full and empty, and for transposed pixels
-inline constexpr int32_t kCorrelateOnesBytes = 256;  // eight columns of ones, the second operand of half a step of K
+inline constexpr int32_t kCorrelateBarrierBytes = 32;  // per slot: full and empty, for copied and transposed pixels
+inline constexpr int32_t kCorrelateOnesBytes = 256;  // operand B with eight columns of ones, for half a step of K
 
 inline constexpr int32_t correlate_threads(int32_t consumers) { return 128 * (consumers + 1); }
 
 struct CorrelateLayout {
-  int32_t group_ci, group_co, channels;  // of the input: of a group, of all
-  int32_t x_group, gy_group;  // channels from a group of an operand to the next, as it lies
+  int32_t group_ci, group_co, channels;  // channels per group; input channels of all groups
+  int32_t x_group, gy_group;  // channels between groups of an operand in memory
   Axis h, w;
   int32_t co_tiles, ci_tiles, kw_tiles, kh_tiles;  // fastest first; then groups
   int32_t co_parts, kh_parts, kw_parts;
-  int32_t co_rows;  // output channels of a part: 64, or 32 or 16 where a warpgroup's products have several parts
-  int32_t passes;  // CTAs of a chunk
+  int32_t co_rows;  // output channels per part: 64, or 32 or 16 if a wgmma covers several parts
+  int32_t passes;  // CTAs per chunk
   int32_t num_units, units_per_chunk, chunks;
-  int32_t strips, row_units;  // units of a row, and of an image
-  int32_t rows, columns;  // of a unit
-  int32_t steps;  // of K, of a unit's row, or of two where these share steps
+  int32_t strips, row_units;  // units per image, along W and along H
+  int32_t rows, columns;  // pixels per unit
+  int32_t steps;  // steps of K per row of a unit, or per two rows with pairs_rows
 
-  int32_t gy_boxes, gy_box_columns;  // of grad_output, of a row of columns
-  int32_t gy_pitch;  // rows: bytes of a channel of a box; pixels: of a row of one
-  int32_t gy_rows, gy_row_step;  // rows of a stage, and how far these are from each other in the image
-  int32_t position_rows, kernel_rows;  // of these, from a row of pixels and from a row of taps to the next
-  int32_t x_bytes, gy_bytes;  // of a stage
+  int32_t gy_boxes, gy_box_columns;  // boxes of grad_output per row, and columns per box
+  int32_t gy_pitch;  // bytes per channel of a box (kRows, kBoxes) or per row of a box (kPixels)
+  int32_t gy_rows, gy_row_step;  // rows of grad_output per stage, and their distance in the image
+  int32_t position_rows, kernel_rows;  // stage rows between rows of pixels, and between rows of taps
+  int32_t x_bytes, gy_bytes;  // per stage
   int32_t copied_bytes;
-  int32_t stage_bytes, slots, barriers_begin;  // in shared memory
+  int32_t stage_bytes, slots, barriers_begin;  // shared memory
 
-  // The gradient of the bias: the first of as many taps as the strides whose pixels are added up (problem/phases.h),
-  // and how many rows of sums a chunk has, 0 where it is not given: [tap along H][run of a warp's taps along W][CTA of
-  // those that take turns].
+  // The gradient of the bias sums grad_output over stride_h x stride_w taps, starting at (bias_kh, bias_kw)
+  // (problem/phases.h). Each chunk has bias_rows rows of partial sums, or 0 if the kernel does not compute it: [tap
+  // along H][run of a warp's taps along W][CTA that alternates with others].
   int32_t bias_kh, bias_kw;
   int32_t bias_rows, bias_runs, bias_turns;
 
-  // Rows.
-  int32_t boxes;  // of the input, of a row
-  bool flat;  // rows of grad_output begin between 16 bytes, and are copied as parts of planes
-  bool pairs_rows;  // pixels: a step of K, of sixteen, is eight pixels of each of two rows
+  // Forms kRows and kBoxes.
+  int32_t boxes;  // boxes of the input per row
+  bool flat;  // rows of grad_output are not aligned to 16 bytes, and are copied as ranges of planes
 
-  // Pixels.
-  // Of float32, in a stage: rows of 128 bytes of pixels, [32 pixels][input channel].
+  // Form kPixels.
+  bool pairs_rows;  // half precision: a step of K, sixteen pixels, is eight pixels of each of two rows
+  // float32: transposed input in a stage, rows of 128 bytes of pixels, [32 pixels][input channel].
   int32_t transposed_begin, transposed_bytes;
-  int32_t gy_pixel_bytes;  // of a box
-  int32_t gy_blocks;  // of channels, which have boxes of their own
+  int32_t gy_pixel_bytes;  // bytes per pixel of a box
+  int32_t gy_blocks;  // blocks of channels, with separate boxes
   int32_t gy_box_bytes;
-  int32_t tap_period, tap_shift;  // taps that have other boxes, and pixels from one tap of a box to the next
-  int32_t ones_begin;  // in shared memory, of halves
+  int32_t tap_period, tap_shift;  // tap t reads box t % tap_period, shifted by t / tap_period * tap_shift pixels
+  int32_t ones_begin;  // half precision: ones in shared memory
 
   int32_t threads, shared_bytes;
   int64_t num_blocks;
 };
 
-// Everything that follows from a plan's tile; false where it is not legal. Does not ask whether the device has so much
-// shared memory.
+// Computes the layout of a tile. Returns false if it is illegal. Does not check shared memory against the device.
 bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& tile, CorrelateLayout* layout);
 
-// An operand as the kernel of a form reads it, packed or as it lies.
+// An operand in the layout that the kernel of a form reads, packed or not.
 struct CorrelateOperand {
   int64_t channels, stride[4];  // elements
   int32_t rows, columns;
-  int32_t group;  // channels from a group to the next
-  int64_t packed_bytes;  // of an image; 0: as it lies
+  int32_t group;  // channels between groups
+  int64_t packed_bytes;  // per image; 0: not packed
 };
 CorrelateOperand correlate_operand(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs);
 
-// Whether a tensor map describes it, and whether the kernel needs it packed: it reads rows of grad_output as parts of
-// planes too.
+// Whether a tensor map can describe the operand.
 bool correlate_describes(const ConvTProblem& problem, CorrelateForm form, bool is_x, bool packs);
+// Whether the operand must be packed. Rows of grad_output that no tensor map describes may be read as ranges of planes.
 bool correlate_packs(const ConvTProblem& problem, CorrelateForm form, bool is_x);
 
-// Whether a warpgroup's products can have these parts. Of pixels of halves they are rows of taps, a distance that the
-// products are told.
+// Whether a wgmma can cover these parts. In form kPixels and half precision, the parts must be rows of taps, because
+// the matrix descriptor then contains their distance.
 bool correlate_can_share(const CorrelateInstance& instance, int32_t parts, int32_t co_parts, int32_t kh_parts);
 
-// What a layout says of the bias, from all the rest of it.
+// Sets the bias fields of a layout from its other fields.
 void lay_correlate_bias(const ConvTProblem& problem, const CorrelateInstance& instance, CorrelateLayout* layout);
 
-// What of grad_output no counted tap has: its first rows, and the first columns of the others.
+// Elements of grad_output that no summed tap reads: the first rows, and the first columns of the other rows.
 struct CorrelateRest {
   ChannelSum sum;
-  int64_t begins;  // elements
+  int64_t begins;  // offset in elements
 };
 std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem);
 
-// Rows of c_out sums of these that are added to those of all chunks; 0 where no layout gives the bias.
+// Number of rows of c_out sums of these elements, which are added to the rows of all chunks; 0 if no layout computes
+// the gradient of the bias.
 int64_t correlate_rest_rows(const ConvTProblem& problem);
 
-// 32-bit reads of rows of grad_output for a thread's row and pixels of a step.
+// 32-bit reads of a row of grad_output by a thread, for one of its rows and pixels of a step (kRows, kBoxes).
 int32_t correlate_words(const CorrelateInstance& instance);
 
 }  // namespace convt

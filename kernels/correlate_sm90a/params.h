@@ -1,4 +1,4 @@
-// What the correlate engine's kernels are launched with. Filled by correlate_sm90a/launch.cpp, constant for the whole
+// Kernel parameters of the correlate family. correlate_sm90a/launch.cpp fills them; they are constant for the whole
 // grid.
 #pragma once
 
@@ -9,13 +9,13 @@
 namespace convt::correlate_sm90a {
 
 struct Params {
-  // Rows: [image][row][channel][column], grad_output also [image][1][channel][place in the plane]. Pixels:
-  // [image][row][column][channel].
+  // kRows, kBoxes: [image][row][channel][column], or for grad_output with `flat` [image][1][channel][index in the
+  // plane]. kPixels: [image][row][column][channel].
   CUtensorMap x, gy;
   CorrelateLayout layout;
   float* slabs;  // [chunk][kernel_h][kernel_w][channels][group_co]
-  float* bias_slabs;  // [chunk][bias_rows][channels of grad_output], or null where nobody asks for them
-  bool adds;  // to the slabs of the images before these
+  float* bias_slabs;  // [chunk][bias_rows][channels of grad_output], or null if not requested
+  bool adds;  // accumulate into the slabs of a previous launch
 };
 
 }  // namespace convt::correlate_sm90a

@@ -1,6 +1,6 @@
-// Boxes of pixels and 128 bytes of their channels, which one thread copies into a ring of stages. grad_output comes in
-// one box for each residue of its columns by the stride, where a tap is a shift by whole pixels.
-// Called by: pixels.cuh, transposed.cuh. Must not know: who reads them.
+// Producer for form kPixels. One thread copies boxes of pixels, with 128 bytes of channels each, into a ring of stages.
+// grad_output has one box per residue of its columns modulo the stride, in which a tap is a shift by whole pixels.
+// Called by: pixels.cuh, transposed.cuh. Must not know: how a stage is used.
 #pragma once
 
 #include "correlate_sm90a/weights.cuh"
@@ -10,8 +10,7 @@ namespace convt::correlate_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where a tap of the CTA's begins: in which box, and by how many pixels it is shifted. Taps that the kernel does not
-// have are like its last.
+// Box of a tap of the CTA, and its shift in pixels. Taps past the end of the kernel repeat the last one.
 struct BoxedTap {
   int32_t box, shift;
 
@@ -22,7 +21,7 @@ struct BoxedTap {
   }
 };
 
-// By one warp. kChannels: of 128 bytes.
+// Called by one warp. kChannels is the number of channels in 128 bytes.
 template <int kChannels, typename Kernel>
 __device__ __forceinline__ void load_pixel_boxes(const Kernel& kernel) {
   if (!ptx::elect_one()) return;

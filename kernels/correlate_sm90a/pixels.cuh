@@ -1,9 +1,9 @@
-// The gradient of the weight of half precision in channels_last: both operands of a product are transposed rows of
-// shared memory, as boxes of pixels and 64 channels bring them, pixels along K.
+// Gradient of the weight in half precision and channels_last. Both operands of a wgmma are boxes of pixels with 64
+// channels in shared memory, which matrix descriptors transpose so that K is pixels.
 //     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, h, w) of
 //         x[n, ci, h, w] * gy[n, co, h * stride_h - padding_h + kh * dilation_h, w * stride_w - padding_w + kw * ...]
-// correlate_sm90a/layout.h says what lies where. Called by launch/. Must not know: torch, how the plan was chosen, how
-// slabs are added.
+// Layout: correlate_sm90a/layout.h. Called by launch/. Must not know: torch, how the plan was chosen, how slabs are
+// added.
 #pragma once
 
 #include "correlate_sm90a/bias.cuh"
@@ -38,8 +38,8 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
   }
 
   __device__ __forceinline__ void run_consumer(int32_t warp) const {
-    const Part part(layout, warp / 4 * 4);  // the warpgroup's first; others are further rows of taps, if any
-    // In units of 16 bytes, from a step of K to the next: whole runs of 16 pixels, or eight pixels of two rows.
+    const Part part(layout, warp / 4 * 4);  // first part of the warpgroup; further parts are the next rows of taps
+    // Distance between steps of K in units of 16 bytes. A step is 16 pixels, or eight pixels of each of two rows.
     const int32_t x_step = layout.pairs_rows ? 64 : 128, gy_step = layout.gy_pixel_bytes / (128 / x_step);
     const int32_t rows_of_step = layout.pairs_rows ? 2 : 1;
     const int32_t x_row = layout.columns * 8 * rows_of_step;
@@ -53,7 +53,7 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
         s_stages + layout.x_bytes + part.co / kCorrelateRows * layout.gy_boxes * layout.gy_box_bytes +
             part.kh * gy_tap_row,
         layout.gy_pixel_bytes, gy_tap_row, gy_eight);
-    uint32_t taps[kTaps];  // from the first one of the CTA
+    uint32_t taps[kTaps];  // offsets of taps from the CTA's first, in units of 16 bytes
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
       const BoxedTap boxed(layout, part.kw * kTaps + tap);
@@ -63,7 +63,7 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
     float acc[kTaps][kColumns / 2];
     element::clear(acc);
     BiasOfOnes<OfPixels> bias(*this, warp);
-    uint32_t used = 0;  // the barrier of the stage before
+    uint32_t used = 0;  // empty barrier of the previous stage
 #pragma unroll 1
     for (int32_t number = this->first_unit; number < this->end_unit; ++number) {
       ring.wait_full();
@@ -100,7 +100,7 @@ struct OfPixels : Weights<kTaps, kColumns, kConsumers> {
     }
     ptx::wgmma_wait<0>();
     element::fence_registers(acc);
-    ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
+    ptx::let_next_kernel_begin();  // the kernel that adds the slabs, which waits for them
     const Part own(layout, warp);
     this->store(acc, own);
     bias.store(own);

@@ -1,5 +1,5 @@
-// Candidates of the correlate engine, and their estimated times. What decides bits (chunks, units) is chosen for one
-// reference GPU whatever the GPU is.
+// Candidates of the correlate family with estimated times. Chunks and units determine the order of additions, so they
+// are chosen for one reference GPU: results are the same on every GPU.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kMostWaves = 4;  // of CTAs
-constexpr int64_t kMostPacked = int64_t{1} << 28;  // elements of an image
+constexpr int32_t kMostWaves = 4;  // waves of CTAs
+constexpr int64_t kMostPacked = int64_t{1} << 28;  // elements per image
 
-// The wavefronts of a thread's reads of grad_output: pixels further apart than a word meet in a bank, but for
-// neighbouring words that rows read in turns.
+// Wavefronts of a thread's reads of grad_output. Pixels that are several words apart conflict, except for pairs of
+// adjacent words, which rows read in alternating order.
 double wavefronts(const ConvTProblem& problem, const CorrelateInstance& instance) {
   const bool half = element_bytes(problem.dtype) == 2;
   const int32_t words = correlate_words(instance), stride = problem.w.stride;
@@ -27,9 +27,9 @@ double wavefronts(const ConvTProblem& problem, const CorrelateInstance& instance
   return pairs ? words / 2 * 2 * (meet / 2) + words % 2 * meet : words * meet;
 }
 
-// What the estimate of a form is fitted to: cycles of tensor cores and of shared memory that a stage takes for one that
-// it should, bytes of operands that come in a cycle, cycles of a stage and of a CTA beside them, microseconds of a
-// call, and how often slabs are copied. By 1,100 measured plans of 13 layers on an H100.
+// Coefficients of a form's estimate: measured per ideal cycles of tensor cores and of shared memory, bytes of the
+// operands per cycle, a factor for fewer than 3 slots, cycles per stage and per CTA, microseconds per call, copies of
+// the slabs. Fitted to 1,100 measured plans of 13 layers on an H100.
 struct Fit {
   double multiply, shared, x_rate, gy_rate, few_slots, stage, cta, call, slabs;
 };
@@ -43,7 +43,7 @@ Fit fit_of(const CorrelateInstance& instance) {
               : Fit{1.4, 1.0, 26.4, 36.7, 1.21, 371, 3540, 14.6, 3.1};
 }
 
-// Of a stage, by whichever of tensor cores, shared memory and L2 takes longest.
+// Cycles of a stage: the longest of tensor cores, shared memory and L2.
 double cycles_of_stage(const ConvTProblem& problem, const CorrelateInstance& instance, const CorrelateLayout& layout) {
   const Fit fit = fit_of(instance);
   const double rows = layout.pairs_rows ? layout.rows / 2 : layout.rows;
@@ -55,7 +55,7 @@ double cycles_of_stage(const ConvTProblem& problem, const CorrelateInstance& ins
   const double reads = instance.form == CorrelateForm::kPixels ? instance.taps : wavefronts(problem, instance);
   const double shared = columns + 16 * steps * reads + copies;
   const double l2 = layout.x_bytes / fit.x_rate + layout.gy_bytes / fit.gy_rate;
-  const double few_slots = layout.slots < 3 ? fit.few_slots : 1;  // copies are waited for
+  const double few_slots = layout.slots < 3 ? fit.few_slots : 1;  // consumers wait for copies
   return few_slots * std::max({fit.multiply * multiply, fit.shared * shared, l2}) + fit.stage;
 }
 
@@ -77,7 +77,7 @@ void estimate(const ConvTProblem& problem, const CorrelateInstance& instance, co
   }
 }
 
-// Plans of a tile: with as many stages as find room, and chunks for some numbers of waves. rest_rows:
+// Considers the plans of a tile: as many stages as fit, and chunks for several numbers of waves. `rest_rows` is
 // correlate_rest_rows().
 void consider(const ConvTProblem& problem, CorrelateTile tile, int64_t rest_rows, BestPlans* best) {
   const CorrelateInstance& instance = kCorrelateInstances[tile.instance];
@@ -111,7 +111,8 @@ void consider(const ConvTProblem& problem, CorrelateTile tile, int64_t rest_rows
   });
 }
 
-// The widths of units: a row of the input in as few strips of the same width as are wide enough, in steps of `step`.
+// Widths of units, multiples of `step`. Rows of the input are divided evenly into as few strips of at most 4, 8 or
+// 16 steps as possible.
 std::vector<int32_t> widths(int32_t columns, int32_t step, int32_t most) {
   std::vector<int32_t> found;
   for (const int32_t widest : {4 * step, 8 * step, 16 * step}) {
@@ -145,7 +146,7 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
     const bool packs_x = correlate_packs(problem, instance.form, true);
     const bool packs_gy = correlate_packs(problem, instance.form, false);
-    // What is too large as it lies is not packed: its packed strides may be beyond 64 bits.
+    // Check the unpacked size first: packed strides of larger tensors may overflow 64 bits.
     const int64_t x_image = problem.c_in * problem.h.in * problem.w.in;
     const int64_t gy_image = problem.c_out * problem.h.out * problem.w.out;
     if (std::max(packs_x ? x_image : 0, packs_gy ? gy_image : 0) > kMostPacked) continue;
@@ -153,8 +154,9 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
     const CorrelateOperand gy = correlate_operand(problem, instance.form, false, packs_gy);
     if (std::max(x.packed_bytes, gy.packed_bytes) > kMostPacked * element) continue;
     const bool pixels = instance.form == CorrelateForm::kPixels;
-    // No tensor in channels_last is packed as rows, nor float32 in NCHW alone as pixels: their own form takes less
-    // time. Halves in NCHW are, for strides and dilations that rows have no kernel for and for small images.
+    // Tensors in channels_last are never packed as rows. float32 tensors are not packed as pixels if both are in NCHW.
+    // The form of their own layout is faster. In half precision, NCHW tensors may be packed as pixels, for small images
+    // and for strides and dilations that no rows kernel supports.
     const bool last = is_channels_last(problem.x_stride) || is_channels_last(problem.y_stride);
     if (pixels ? !last && problem.dtype == DataType::kFloat32 : last) continue;
     const std::vector<std::pair<int32_t, int32_t>> units = units_of(problem, instance);
@@ -170,7 +172,7 @@ void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, 
         consider(problem, tile, rest_rows, &best);
       }
     };
-    // Of 32 and 16 output channels a warpgroup's products have several parts, so that fewer of their rows are idle.
+    // With 32 or 16 output channels a wgmma covers several parts, so that fewer of its rows are idle.
     for (const int32_t parts : {1, 2, 4}) {
       if (parts > 1 && problem.c_out / problem.groups > kCorrelateRows / parts) break;
       const int32_t all = parts * instance.consumers;

@@ -1,6 +1,6 @@
-// The mainloop of kernels whose first operand, grad_output, is in registers: a step of K is 32 bytes of pixels, for
-// which a warpgroup loads the fragments of its taps while the products of the step before are on their way.
-// Called by: rows.cuh, transposed.cuh. Must not know: how operands lie in a stage, which is its Source's.
+// Main loop of kernels with operand A, grad_output, in registers. A step of K is 32 bytes of pixels. A warpgroup loads
+// the fragments of its taps for a step while the products of the previous step execute.
+// Called by: rows.cuh, transposed.cuh. Must not know: the layout of a stage, which the Source defines.
 #pragma once
 
 #include "correlate_sm90a/bias.cuh"
@@ -11,12 +11,12 @@ namespace convt::correlate_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A Source is made of (kernel, part) by every thread that multiplies:
+// Every consumer thread constructs a Source from (kernel, part):
 //
-//   wait(ring)             until the ring's stage can be read
-//   begin_unit(slot, unit) the first row of a unit's pixels, next_row() each further one
-//   load(fragments, step)  the first operands of a step of the row
-//   columns(step)          and the second one
+//   wait(ring)             waits until the ring's current stage may be read
+//   begin_unit(slot, unit) moves to the first row of a unit's pixels; next_row() moves to the next row
+//   load(fragments, step)  loads operand A for a step of the row
+//   columns(step)          returns the matrix descriptor of operand B
 template <typename Source, typename Kernel>
 __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t warp) {
   constexpr int kTaps = Kernel::kTaps, kColumns = Kernel::kColumns;
@@ -29,8 +29,8 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
   float acc[kTaps][kColumns / 2];
   uint32_t fragments[2][kTaps][4];
   element::clear(acc);
-  uint32_t used = 0;  // the barrier of the stage whose last products may be in flight
-  int32_t step = layout.steps, row = layout.rows, unit = kernel.first_unit;  // the next ones
+  uint32_t used = 0;  // empty barrier of the stage that products in flight may read
+  int32_t step = layout.steps, row = layout.rows, unit = kernel.first_unit;  // next step, row and unit
   const auto multiply = [&](uint32_t (&of_step)[kTaps][4]) {
     const uint32_t left = used;
     if (step == layout.steps) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
         source.next_row();
       }
     }
-    ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
+    ptx::wgmma_wait<1>();  // the products that read these registers are complete
     element::fence_registers(of_step);
     if (left != 0) {
       pipeline::release(left);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void multiply_registers(const Kernel& kernel, int32_t
   ptx::wgmma_wait<0>();
   element::fence_registers(fragments);
   element::fence_registers(acc);
-  ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
+  ptx::let_next_kernel_begin();  // the kernel that adds the slabs, which waits for them
   kernel.store(acc, part);
   bias.store();
 }

@@ -1,9 +1,9 @@
-// The gradient of the weight in NCHW, of which pixels are neighbours in memory:
+// Gradient of the weight in NCHW, where pixels of a row are contiguous:
 //     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, h, w) of
 //         x[n, ci, h, w] * gy[n, co, h * stride_h - padding_h + kh * dilation_h, w * stride_w - padding_w + kw * ...]
-// A CTA has one tile of weights and one chunk of pixels: warpgroups multiply, one thread copies boxes of both operands
-// by tensor map, with zeros for what is outside of an image. Units are added in their order. correlate_sm90a/layout.h
-// says what lies where. Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
+// A CTA computes one tile of weights over one chunk of pixels. Consumer warpgroups multiply. One producer thread copies
+// boxes of both operands by tensor map, with zeros outside the image. Units are accumulated in order. Layout:
+// correlate_sm90a/layout.h. Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
 #include "correlate_sm90a/registers.cuh"
@@ -14,13 +14,14 @@ namespace convt::correlate_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// The column of a row of grad_output that the CTA's first tap reads for column 0. A copy begins on 16 bytes, and is
-// faster on 32: where rows do not, they follow each other in a plane of one row, of which the column is the place.
+// Column of a row of grad_output that the CTA's first tap reads for input column 0. Copies must start at multiples of
+// 16 bytes, and are faster from multiples of 32. If rows are not aligned (`flat`), a plane is one row, and this is the
+// index in the plane.
 template <typename Kernel>
 __device__ __forceinline__ int32_t column_of(const Kernel& kernel, int32_t row) {
   return kernel.first_column() + (kernel.layout.flat ? row * kernel.layout.w.out : 0);
 }
-// And how far it is behind where a copy begins.
+// Distance in elements of that column from the start of its copy.
 template <typename Kernel>
 __device__ __forceinline__ int32_t lead(int32_t column) {
   return column & ((Kernel::kBoxes ? 32 : 16) / Kernel::kElement - 1);
@@ -83,12 +84,12 @@ class RowSource {
   const Kernel& kernel_;
   const CorrelateLayout& layout_;
   const Part part_;
-  const int32_t plane_;  // bytes from a row to the next
+  const int32_t plane_;  // bytes between rows
   const int32_t own_column_;
-  int32_t column_;  // of a row of the stage, the first tap's. Columns of strips are multiples of 16 bytes apart
+  int32_t column_;  // stage column of the part's first tap. Strips are multiples of 16 bytes apart.
   const Taps<typename Kernel::Element, kTaps, Kernel::kStride, Kernel::kBoxes> taps_;
   uint32_t s_first_, s_row_ = 0;
-  int32_t first_bytes_, bytes_ = 0;  // to the thread's first pixel
+  int32_t first_bytes_, bytes_ = 0;  // offset of the thread's first pixel
   int32_t gy_row_ = 0;
   ptx::MatrixDescriptor columns_{};
 };
@@ -122,7 +123,7 @@ struct OfRows : Weights<kTaps, kColumns, kConsumers> {
       ring.wait_empty();
       ptx::mbarrier_expect(ring.full(), layout.copied_bytes);
       const int32_t gy_row = unit.row * layout.h.stride + this->first_row();
-      const int32_t copies = layout.flat ? layout.gy_rows : 1;  // of rows that one box has, or has not
+      const int32_t copies = layout.flat ? layout.gy_rows : 1;  // a box contains all rows, unless `flat`
       for (int32_t i = 0; i < copies; ++i) {
         const int32_t first = column_of(*this, gy_row + i * layout.gy_row_step);
         const int32_t at = unit.column * layout.w.stride + first - lead<OfRows>(first);

@@ -1,7 +1,7 @@
-// The gradient of the weight of float32 in channels_last, as pixels.cuh makes it of half precision: of TF32 products no
-// operand can be transposed. Warps that do not multiply transpose the input's pixels to rows along K in shared memory;
-// grad_output is in registers, which take pixels in any order. K has that of {0, 2, 4, 6, 1, 3, 5, 7} in each eight
-// pixels, so that the four pixels of a read have different banks.
+// Gradient of the weight in float32 and channels_last; pixels.cuh is the counterpart for half precision. wgmma cannot
+// transpose TF32 operands. Producer warps therefore transpose the input in shared memory, so that rows run along K.
+// grad_output is in registers, in any pixel order. Within eight pixels, K has the order {0, 2, 4, 6, 1, 3, 5, 7}, so
+// that the four pixels of a read are in different banks.
 // Called by launch/. Must not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace convt::correlate_sm90a {
 
 inline constexpr int32_t kTransposingWarps = 3;
 
-// The slots again, with barriers on which their pixels have been transposed.
+// A second ring over the same slots, whose full barriers signal that the pixels are transposed.
 __device__ __forceinline__ pipeline::Ring transposed_ring(const CorrelateLayout& layout, uint32_t s_stages) {
   return {s_stages + layout.barriers_begin + 16 * layout.slots, layout.slots};
 }
@@ -30,7 +30,7 @@ class TransposedSource {
   __device__ __forceinline__ TransposedSource(const Kernel& kernel, const Part& part)
       : kernel_(kernel), layout_(kernel.layout), transposed_(transposed_ring(layout_, kernel.s_stages)) {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-    // A box has 32 channels, a warp 16 of them: a thread's, and the one eight further, 32 bytes on.
+    // A box contains 32 channels. A warp reads 16 of them: each thread reads two channels, 32 bytes apart.
     const int32_t box = part.co / 32 * layout_.gy_boxes;
     s_first_ = kernel.s_stages + layout_.x_bytes + box * layout_.gy_box_bytes + lane / 4 % 4 * 4;
     vector_ = part.co / 4 % 8 + lane / 16;
@@ -95,10 +95,10 @@ class TransposedSource {
   const CorrelateLayout& layout_;
   pipeline::Ring transposed_;
   uint32_t s_first_, stage_ = 0;
-  int32_t vector_;  // of 16 bytes, which has the thread's channel
-  int32_t first_row_, row_ = 0;  // pixels of a box
+  int32_t vector_;  // index of the 16-byte vector that contains the thread's channel
+  int32_t first_row_, row_ = 0;  // pixel in a box
   int32_t first_step_ = 0;
-  uint32_t taps_[kTaps];  // bytes to a tap's box, which are multiples of 1024, and its shift
+  uint32_t taps_[kTaps];  // byte offset of the tap's box, a multiple of 1024, plus its shift in pixels
   uint32_t s_pixels_[kTaps][2] = {};
   ptx::MatrixDescriptor columns_{};
 };
@@ -135,8 +135,7 @@ struct OfTransposedPixels : Weights<kTaps, kColumns, kConsumers> {
   }
 
  private:
-  // Of 32 channels, a lane has one. A warp transposes eight pixels of them at a time, or, where there are registers to
-  // wait for twice as many, sixteen.
+  // A warp transposes 32 channels, one per lane, of eight pixels per iteration, or of sixteen if registers suffice.
   static constexpr int kTogether = kConsumers == 3 ? 1 : 2;
 
   __device__ __forceinline__ void transpose(int32_t warp) const {

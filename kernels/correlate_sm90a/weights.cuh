@@ -1,6 +1,5 @@
-// What the kernels of the correlate engine have in common: which weights a CTA has and which units it adds up, its ring
-// of stages, and the slab that its sums go to.
-// Called by: rows.cuh, pixels.cuh, transposed.cuh. Must not know: how operands lie in a stage.
+// Common base of the correlate kernels: a CTA's weights and units, its ring of stages, and the store to its slab.
+// Called by: rows.cuh, pixels.cuh, transposed.cuh. Must not know: the layout of a stage.
 #pragma once
 
 #include "correlate_sm90a/params.h"
@@ -10,11 +9,11 @@
 
 namespace convt::correlate_sm90a {
 
-// Which weights of the CTA's a warp has that multiplies.
+// The weights of a consumer warp, relative to the CTA's first.
 struct Part {
-  int32_t co;  // the first of its 16 output channels
+  int32_t co;  // first of 16 output channels
   int32_t kh;
-  int32_t kw;  // among the parts, of kTaps each
+  int32_t kw;  // in units of kTaps taps
 
   __device__ __forceinline__ Part(const CorrelateLayout& layout, int32_t warp) {
     const int32_t warps = layout.co_rows / 16, part = warp / warps, rest = part / layout.co_parts;
@@ -24,7 +23,7 @@ struct Part {
   }
 };
 
-// Where a unit begins.
+// First pixel of a unit.
 struct Unit {
   int32_t image, row, column;
 
@@ -39,7 +38,7 @@ struct Unit {
 template <int kTapsValue, int kColumnsValue, int kConsumersValue>
 struct Weights {
   using Params = correlate_sm90a::Params;
-  static constexpr int kTaps = kTapsValue;  // of a warpgroup
+  static constexpr int kTaps = kTapsValue;  // per warpgroup
   static constexpr int kColumns = kColumnsValue;  // input channels
   static constexpr int kConsumers = kConsumersValue;
   // Registers: 2 * 232 + 40 = 3 * 168, and 3 * 160 + 24 = 504 of 512.
@@ -50,7 +49,7 @@ struct Weights {
   const Params& params;
   const CorrelateLayout& layout;
   const uint32_t s_stages;
-  int32_t group, co, ci, kh, kw;  // the first ones of the CTA
+  int32_t group, co, ci, kh, kw;  // first of the CTA
   int32_t chunk, first_unit, end_unit;
 
   __device__ __forceinline__ Weights(const Params& params, const unsigned char* s_bytes)
@@ -73,7 +72,7 @@ struct Weights {
 
   __device__ __forceinline__ pipeline::Ring ring() const { return {s_stages + layout.barriers_begin, layout.slots}; }
 
-  // Of grad_output, the row and the column that the first tap reads for a pixel of row 0 and column 0.
+  // Row and column of grad_output that the CTA's first tap reads for input row 0 and column 0.
   __device__ __forceinline__ int32_t first_row() const { return kh * layout.h.dilation - layout.h.padding; }
   __device__ __forceinline__ int32_t first_column() const { return kw * layout.w.dilation - layout.w.padding; }
 
@@ -86,7 +85,7 @@ struct Weights {
 
   __device__ __forceinline__ void assign_work() const {}
 
-  // Eight lanes have neighbours of the slab, which are a sector. Images of a later launch are added to what is there.
+  // Eight lanes store one sector of the slab. Later launches accumulate into it.
   __device__ __forceinline__ void store(const float (&acc)[kTaps][kColumns / 2], const Part& part) const {
     const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
     const int32_t own_co = co + part.co + lane / 4;

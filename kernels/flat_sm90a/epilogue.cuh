@@ -1,5 +1,5 @@
-// Accumulators -> result, by way of shared memory, where they change places: NCHW as runs of columns, channels_last as
-// runs of channels. Straight from registers, a store would reach 8 channels, with 16 to 64 bytes of each.
+// Accumulators -> result. Accumulators are transposed through shared memory, so that stores cover runs of columns in
+// NCHW and runs of channels in channels_last. A store from registers would cover 16 to 64 bytes of each of 8 channels.
 #pragma once
 
 #include "epilogue/finish.cuh"
@@ -12,9 +12,9 @@ namespace convt::flat_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-inline constexpr int kStagingBarrier = 1;  // of the first warpgroup; the second one's is the next
+inline constexpr int kStagingBarrier = 1;  // named barrier of the first warpgroup; the second uses the next
 
-// A walk over positions of the sequence, and where they lie in the result.
+// Iterates over positions of the sequence and computes their coordinates in the result.
 class Walk {
  public:
   __device__ __forceinline__ Walk(const Params& params, const Tile& tile, int32_t position)
@@ -37,7 +37,7 @@ class Walk {
   }
 
   __device__ __forceinline__ int32_t column() const { return column_; }
-  // Elements from the result's first, of the position's row; negative where that does not exist.
+  // Element offset of the position's row in the result; negative if the row does not exist.
   __device__ __forceinline__ int64_t row_offset() const { return row_offset_; }
 
  private:
@@ -54,14 +54,14 @@ class Walk {
   int64_t row_offset_;
 };
 
-// 64 columns of 8 channels of a warp at a time, half of its 16. Lanes then hold 4 neighbouring columns of one row: the
-// sequence's rows are a multiple of 4 columns apart.
+// NCHW. A warp stores 64 columns of 8 channels per pass, half of its 16 channels. Each lane stores 4 contiguous columns
+// of one row, because the row pitch is a multiple of 4 result columns.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                               int32_t first_channel, int32_t first_position, float* s_staged) {
   using Element = typename Shape::Traits::Element;
   constexpr int kPhases = Shape::kPhases, kPassPositions = kFlatPassColumns / kPhases;
-  constexpr int kStride = kFlatPassColumns + (kPhases == 1 ? 8 : kPhases == 2 ? 16 : 20);  // no bank is met twice
+  constexpr int kStride = kFlatPassColumns + (kPhases == 1 ? 8 : kPhases == 2 ? 16 : 20);  // no bank conflicts
   const auto lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x % 128) / 32;
   float* s_warp = s_staged + warp * 8 * kStride;
   float* s_mine = s_warp + lane / 4 * kStride + lane % 4 * 2 * kPhases;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, co
     Element* g = g_channel + walk.row_offset() + column * params.result_stride[3];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      __syncwarp();  // the columns before have been read
+      __syncwarp();  // the previous columns have been read
 #pragma unroll
       for (int j = 0; j < kPassPositions / 8; ++j) {
         float values[2 * kPhases];
@@ -92,7 +92,7 @@ __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, co
         epilogue::store_vector(s_mine + 8 * j * kPhases, values);
       }
       __syncwarp();
-      float values[4 * 4];  // of every second channel
+      float values[4 * 4];  // 4 columns of every second channel
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float4 sum = *reinterpret_cast<const float4*>(s_quad + 2 * i * kStride);
@@ -122,6 +122,7 @@ __device__ __forceinline__ void store_columns(const Accumulators<Shape>& acc, co
   }
 }
 
+// channels_last. A warpgroup stores kFlatPassPositions positions of 64 channels per pass.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                int32_t consumer, int32_t first_channel, int32_t first_position,
@@ -149,7 +150,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
     }
 #pragma unroll
     for (int phase = 0; phase < kPhases; ++phase) {
-      ptx::named_barrier(barrier, 128);  // everybody has read the pass before
+      ptx::named_barrier(barrier, 128);  // all threads have read the previous pass
 #pragma unroll
       for (int j = 0; j < kFlatPassPositions / 8; ++j) {
 #pragma unroll
@@ -158,7 +159,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
               acc.of(phase, pass * (kFlatPassPositions / 8) + j, i);
         }
       }
-      ptx::named_barrier(barrier, 128);  // the pass is staged
+      ptx::named_barrier(barrier, 128);  // this pass is in shared memory
       constexpr int kPasses = kFlatPassPositions / kPositionStep, kRuns = kSteps ? kPasses : 1;
 #pragma unroll
       for (int begin = 0; begin < kPasses; begin += kRuns) {

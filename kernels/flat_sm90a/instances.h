@@ -1,4 +1,4 @@
-// The kernel instances of the flat engine: the one list that dispatch (flat_sm90a/launch.cpp), planning and tests read.
+// All kernels of the flat family, one row each.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,15 @@
 
 namespace convt {
 
-// A kernel of the flat engine: W phases of a tile, and warpgroups that multiply. Two of them share a CTA that has the
-// SM for itself; one is a CTA of which an SM holds two, so that one multiplies while the other stores; "half" has half
-// of the accumulators, for problems of few tiles.
+// Names end in <W phases>x<consumer warpgroups>. With two consumers one CTA occupies the SM. With one, two CTAs share
+// the SM, and one multiplies while the other stores. "half" kernels have half as many accumulators, for few tiles.
 struct FlatInstance {
   const char* name;
   DataType dtype;
   Precision precision;
   int32_t phases;
   int32_t consumers;
-  int32_t accumulators;  // of a warpgroup for each channel: positions times W phases
+  int32_t accumulators;  // per warpgroup and channel: positions times W phases
 };
 
 inline constexpr FlatInstance kFlatInstances[] = {
@@ -52,7 +51,7 @@ namespace convt::flat_sm90a {
 // The kernel of a row of kFlatInstances.
 const void* kernel_of(int32_t instance);
 
-// Packs both operands.
+// The kernel that packs both operands.
 const void* pack_operands(DataType dtype);
 
 }  // namespace convt::flat_sm90a

@@ -1,5 +1,5 @@
-// The flat engine: persistent CTAs, one or two an SM, one or two warpgroups that multiply and store, two threads that
-// load. Every result is one sum in one warpgroup's accumulator, in an order that does not depend on timing.
+// Kernel of the flat family: one or two persistent CTAs per SM. One or two consumer warpgroups multiply and store, and
+// two producer threads load. One warpgroup accumulates each result, in an order that does not depend on timing.
 #pragma once
 
 #include "flat_sm90a/epilogue.cuh"
@@ -12,7 +12,7 @@ namespace convt::flat_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// One thread: windows of the packed source, one plane a copy.
+// Producer thread: copies windows of the packed source, one plane per copy.
 template <typename Shape>
 __device__ __forceinline__ void load_source(const Params& params, uint32_t s_source, Ring ring) {
   const uint32_t window_bytes = params.window * 16;
@@ -29,7 +29,7 @@ __device__ __forceinline__ void load_source(const Params& params, uint32_t s_sou
         const char* g_window = g_chunk + sub * params.plane_bytes +
                                int64_t{params.window_begin[params.sub_tiles > 1 ? sub : tile.phase_h]} * 16;
         uint32_t s_window = s_source + ring.slot() * planes * window_bytes;
-        ring.wait_empty();  // the consumers have multiplied what was here
+        ring.wait_empty();  // the consumers have released the slot
         ptx::mbarrier_expect(ring.full(), planes * window_bytes);
         for (int32_t plane = 0; plane < planes; ++plane) {
           ptx::bulk_copy(s_window, g_window, window_bytes, ring.full());
@@ -47,7 +47,7 @@ __device__ __forceinline__ void load_source(const Params& params, uint32_t s_sou
 template <typename Shape>
 struct Convolution : hopper::Slots<Params> {
   using Params = flat_sm90a::Params;
-  // Registers, with a loading warpgroup's those of the launch: 216 + 40 = 2 * 128, 2 * 232 + 40 = 3 * 168.
+  // Registers, including the producer warpgroup: 216 + 40 = 2 * 128, 2 * 232 + 40 = 3 * 168.
   static constexpr hopper::Roles kRoles{flat_threads(Shape::kConsumers), 3 - Shape::kConsumers, Shape::kConsumers,
                                         Shape::kConsumers == 1 ? 216 : 232, 40};
 
@@ -94,9 +94,9 @@ struct Convolution : hopper::Slots<Params> {
     }
   }
 
-  // The threads are of two warps, because threads of one warp would wait for each other at everything they do.
+  // The two producer threads are in different warps. Threads of one warp would wait for each other.
   __device__ __forceinline__ void run_producer(int32_t warp) const {
-    ptx::wait_for_previous_kernel();  // which packs; consumers read nothing of it before a stage is here
+    ptx::wait_for_previous_kernel();  // the packing kernel; consumers read its results only from filled slots
     if (warp > 1 || !ptx::elect_one()) return;
     if (warp == 0) {
       load_source<Shape>(params, s_source, sources());

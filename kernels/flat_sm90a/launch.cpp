@@ -12,7 +12,7 @@
 namespace convt {
 namespace {
 
-// What the three kernels share.
+// Derived sizes that the parameters of both kernels use.
 struct Layout {
   TapProgram program;
   FlatGeometry geometry;
@@ -46,8 +46,8 @@ flat_sm90a::PackParams pack_source_params(const ConvTProblem& problem, const Fla
   const int64_t* stride = params.source_stride;
   params.channel_vectors = stride[1] == 1 && stride[0] % vector == 0 && stride[2] % vector == 0 &&
                            stride[3] % vector == 0 && params.k_channels % vector == 0 && is_aligned(source, 16);
-  // 128 bytes of neighbouring channels, or else of neighbouring columns. Fewer planes for a thread where blocks are
-  // few.
+  // If channels are contiguous, 8 adjacent threads read 128 contiguous bytes of a position; otherwise adjacent threads
+  // read adjacent columns. Threads pack fewer planes each if there would be too few CTAs.
   params.threads_of_position_log2 = stride[1] == 1 ? 3 : 0;
   const int64_t position_blocks =
       ceil_div((int64_t{params.plane_positions} << params.threads_of_position_log2), int64_t{kFlatPackThreads});

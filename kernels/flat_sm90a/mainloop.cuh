@@ -1,5 +1,5 @@
-// The flat engine's tiles and their products. Weights are the first operand, positions the second, so that neighbouring
-// accumulators of a thread are neighbouring columns of the result; a tap is another start address of the same planes.
+// Tiles of the flat family and their main loop. The weight is operand A and positions are operand B, so that adjacent
+// accumulators of a thread are adjacent columns of the result. Each tap reads the same planes at another start address.
 #pragma once
 
 #include "element/operand.cuh"
@@ -16,8 +16,8 @@ using hopper::first_tile;
 using hopper::tile_step;
 using pipeline::Ring;
 
-// 64 channels of kPositions positions in kPhases W phases, for each of kConsumers warpgroups. A product takes kColumns
-// of the positions: with 128 registers of a thread at the launch, ptxas has none with all 256.
+// Each of kConsumers warpgroups computes 64 channels of kPositions positions in kPhases W phases. One wgmma covers
+// kColumns positions. It cannot cover 256 if threads start with 128 registers: ptxas then runs out of them.
 template <typename TraitsValue, int kPhasesValue, int kConsumersValue, int kAccumulatorsValue>
 struct Shape {
   using Traits = TraitsValue;
@@ -31,13 +31,13 @@ struct Shape {
 #ifdef CONVT_HAS_WGMMA
 
 struct Tile {
-  int32_t channel_tile;  // of the CTA's channels
+  int32_t channel_tile;  // in units of the CTA's channels
   int32_t phase_h;
   int32_t group;
-  int32_t begin;  // the first position
+  int32_t begin;  // first position
 };
 
-// Neighbouring tiles share their source in L2: channels first, then H phases, groups, positions.
+// Order of tiles: channels fastest, then H phases, groups, positions, so that consecutive tiles share source in L2.
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   Tile tile;
   number = params.block_tiles(number, &tile.channel_tile);
@@ -47,7 +47,7 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   return tile;
 }
 
-// The first of the runs whose taps a stage has, one for each W phase.
+// The first of a stage's runs of taps. There is one run per W phase.
 template <typename Shape>
 __device__ __forceinline__ int32_t first_run(const Params& params, const Tile& tile, int32_t sub) {
   return params.sub_tiles > 1 ? sub : tile.phase_h * Shape::kPhases;
@@ -57,18 +57,19 @@ template <typename Shape>
 struct Accumulators {
   float r[Shape::kPhases * Shape::kBlocks][Shape::kColumns / 2];  // [phase][block]
 
-  // Number `i` of the four accumulators of 8 neighbouring positions: channels 8 apart, then neighbours.
+  // Accumulator `i` of the thread's four in a block of 8 positions: 2 positions of a channel, then of the channel 8
+  // further.
   __device__ __forceinline__ float of(int phase, int positions, int i) const {
     constexpr int kOfBlock = Shape::kColumns / 8;
     return r[phase * Shape::kBlocks + positions / kOfBlock][4 * (positions % kOfBlock) + i];
   }
 };
 
-// The products of one tap in one stage.
+// Issues the products of one tap in one stage.
 template <typename Shape>
 __device__ __forceinline__ void multiply_tap(float (*d)[Shape::kColumns / 2], const Params& params,
                                              ptx::MatrixDescriptor a, ptx::MatrixDescriptor b) {
-  constexpr uint32_t kWeightStep = 2 * kFlatChannels;  // of a step of K, in 16 bytes
+  constexpr uint32_t kWeightStep = 2 * kFlatChannels;  // per step of K, in units of 16 bytes
   const uint32_t source_step = 2 * params.window;
   if (params.k_steps == 4) {
 #pragma unroll
@@ -92,7 +93,7 @@ __device__ __forceinline__ void multiply_tap(float (*d)[Shape::kColumns / 2], co
   }
 }
 
-// All products of a tile, added in the order of stages, residues, taps, steps of K.
+// Computes all products of a tile, accumulated in the order of chunks, residues, taps, steps of K.
 template <typename Shape>
 __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                               int32_t consumer, uint32_t s_source, uint32_t s_weights, Ring* sources,
@@ -103,7 +104,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
   const uint32_t tile_bytes = params.slot_taps * params.tap_bytes;
   const uint32_t slot_bytes = (params.split_channels ? Shape::kConsumers : 1) * tile_bytes;
   const uint32_t s_my_weights = s_weights + (params.split_channels ? consumer : 0) * tile_bytes;
-  uint32_t used_weights = 0, used_source = 0;  // the barriers of slots whose products may be in flight
+  uint32_t used_weights = 0, used_source = 0;  // empty barriers of slots that products in flight may read
   const auto release_used = [&] {
     if (used_weights != 0) pipeline::release(used_weights);
     if (used_source != 0) pipeline::release(used_source);
@@ -122,7 +123,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
       const auto source =
           ptx::MatrixDescriptor::of(s_source + sources->slot() * stage_bytes, plane_bytes, 128).moved(first_position);
       ptx::MatrixDescriptor a{};
-      int32_t taps_left = 0;  // in the slot
+      int32_t taps_left = 0;  // taps left in the weight slot
 #pragma unroll
       for (int phase = 0; phase < Shape::kPhases; ++phase) {
         const int32_t phase_end = params.run_begin[run + phase + 1];

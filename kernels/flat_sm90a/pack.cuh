@@ -1,6 +1,6 @@
-// Source -> operand planes in global memory: [position][16 bytes], 4 TF32 or 8 half-precision channels of each
-// position, and zeros between rows and images (flat_sm90a/layout.h). One pass over the source costs less than
-// transposing it again in every tile where many results use each of its elements.
+// Source -> operand planes in global memory: [position][16 bytes]. A plane contains 4 TF32 or 8 half-precision channels
+// of each position, and zeros between rows and images (flat_sm90a/layout.h). If many results read each source element,
+// one pass over the source costs less than transposing it in every tile.
 #pragma once
 
 #include "element/operand.cuh"
@@ -12,7 +12,7 @@ namespace convt::flat_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// The 16 bytes of plane `plane` at an element of the source; `g_element` is its channel 0.
+// Loads the 16 bytes of plane `plane` for a source position. `g_element` points to its channel 0.
 template <typename Traits>
 __device__ __forceinline__ uint4 load_channels(const PackParams& params, const typename Traits::Element* g_element,
                                                int32_t plane) {
@@ -38,8 +38,8 @@ __device__ __forceinline__ uint4 load_channels(const PackParams& params, const t
   return words;
 }
 
-// A block: some positions of some planes, all residues. Neighbouring threads take neighbouring positions, or where
-// channels are neighbours in memory neighbouring planes first; each walks planes_each.
+// Packs a CTA's share: some positions of some planes, for all residues. Adjacent threads pack adjacent positions. If
+// channels are contiguous, 8 adjacent threads pack 8 planes of one position. Each thread packs planes_each planes.
 template <typename Traits>
 __device__ __forceinline__ void pack_source(const PackParams& params, int32_t block) {
   using Element = typename Traits::Element;
@@ -79,12 +79,13 @@ __device__ __forceinline__ void pack_source(const PackParams& params, int32_t bl
 
 #endif
 
-// The weights' blocks, then the source's: one launch for both. Five CTAs an SM are as many as without the weights'.
+// Packs both operands in one launch: first the CTAs of the weight, then those of the source. Packing the weight does
+// not lower the occupancy of five CTAs per SM.
 template <typename Traits>
 __global__ void __launch_bounds__(kFlatPackThreads, 5)
     pack_operands(const __grid_constant__ PackParams source, const __grid_constant__ pack::Params weights,
                   int32_t first_source_block) {
-#ifdef CONVT_HAS_WGMMA  // launched where its reader runs; older targets cannot round to TF32
+#ifdef CONVT_HAS_WGMMA  // only a Hopper kernel reads the planes; targets before 8.0 cannot round to TF32
   const auto block = static_cast<int32_t>(blockIdx.x);
   if (block < first_source_block) {
     static_assert(kFlatPackThreads == pack::kPackThreads);

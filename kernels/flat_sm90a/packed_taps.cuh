@@ -1,4 +1,4 @@
-// Packed weights -> slots of shared memory, each of which has several taps of a stage, so that few barriers pass.
+// Packed weights -> slots in shared memory. Each slot holds several taps of a stage, to reduce barrier operations.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace convt::flat_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// One thread: the weights of all tiles in the order in which the consumers ask for them. `each_run(tile, load)` calls
-// load(first, end) for each run of taps of a stage, counted from the first tap of the tile's H phase. A slot has the
-// taps of `slot_tiles` neighbouring channel tiles, or of those of them that exist.
+// Producer thread: copies the weights of all tiles in the order in which consumers read them. `each_run(tile, load)`
+// calls load(first, end) for each run of taps of a stage. Taps are counted from the first tap of the tile's H phase. A
+// slot holds the taps of up to `slot_tiles` adjacent channel tiles.
 template <typename EachRun>
 __device__ __forceinline__ void load_packed_taps(const Params& params, uint32_t s_weights, pipeline::Ring ring,
                                                  int32_t slot_tiles, EachRun&& each_run) {
   const pack::PackedTaps& packed = params.packed;
-  const uint32_t tile_bytes = params.slot_taps * params.tap_bytes;  // of a slot
+  const uint32_t tile_bytes = params.slot_taps * params.tap_bytes;  // bytes of a channel tile in a slot
   for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
     const Tile tile = tile_of(params, number);
     const int32_t channel_tile = tile.channel_tile * slot_tiles;
@@ -33,7 +33,7 @@ __device__ __forceinline__ void load_packed_taps(const Params& params, uint32_t 
           const uint32_t bytes = min(params.slot_taps, end - tap) * params.tap_bytes;
           const char* g_taps = g_stage + int64_t{tap} * params.tap_bytes;
           const uint32_t s_slot = s_weights + ring.slot() * slot_tiles * tile_bytes;
-          ring.wait_empty();  // the consumers have multiplied what was here
+          ring.wait_empty();  // the consumers have released the slot
           ptx::mbarrier_expect(ring.full(), tiles * bytes);
           for (int32_t i = 0; i < tiles; ++i) {
             ptx::bulk_copy(s_slot + i * tile_bytes, g_taps + i * packed.tile_step, bytes, ring.full());

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kMostWorkspaceBytes = int64_t{256} << 20;
 
-// Along one axis: how far taps reach before position 0, and behind the source's last element from the last position.
+// Reach of the taps along one axis: before position 0, and past the source's last element from the last position.
 struct Reach {
-  int32_t elements;  // of the source in a residue
+  int32_t elements;  // source elements per residue
   int32_t before, behind;
   int32_t highest_shift;
 };
@@ -40,7 +40,7 @@ Reach reach_w(const TapProgram& program, const GemmShape& gemm) {
                   program.source_step_w, gemm.positions_w);
 }
 
-// Everything that follows from the tile, or false where it does not fit.
+// Completes the plan from its tile. Returns false if it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program, const GemmShape& gemm,
              const FlatGeometry& geometry, Plan* whole) {
   FlatTile& plan = tile_of<FlatTile>(*whole);
@@ -49,7 +49,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
   plan.window = static_cast<int32_t>(window);
   const int32_t step_channels = problem.dtype == DataType::kFloat32 ? 8 : 16;
   const int32_t all_steps = ceil_div(gemm.k_channels, step_channels);
-  int32_t most_taps = 1;  // of a stage
+  int32_t most_taps = 1;  // per stage
   for (int32_t run = 0; run < program.num_runs; run += plan.phases) {
     int32_t taps = 0;
     for (int32_t i = run; i < run + plan.phases; ++i) taps += program.runs[i].num_h * program.runs[i].num_w;
@@ -64,7 +64,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
     plan.num_chunks = ceil_div(all_steps, k_steps);
     plan.tap_bytes = k_steps * 2 * kFlatChannels * 16;
     const int32_t stage_bytes = 2 * k_steps * plan.window * 16;
-    // Few large slots of weights, or where those do not fit more small ones; then stages, as many as fit.
+    // Prefer large weight slots over small ones, then as many source slots as fit.
     for (const int32_t tile_bytes : {16384, 8192}) {
       plan.slot_taps = std::clamp(tile_bytes / plan.tap_bytes, 1, most_taps);
       const int32_t slot_bytes = slot_tiles * plan.slot_taps * plan.tap_bytes;
@@ -85,8 +85,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
   return false;
 }
 
-// Times in microseconds: one kernel packs, the other's tiles take as long as their products or their bytes from L2, and
-// then their stores. Constants from a fit to 328 measurements of 12 layers on an H200.
+// Times in microseconds of the packing kernel and of the main kernel. A tile takes the longer of its products and its
+// loads from L2, plus its stores. Constants are fitted to 328 measurements of 12 layers on an H200.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapProgram& program, const GemmShape& gemm,
               Plan* whole) {
   const FlatTile& plan = tile_of<FlatTile>(*whole);
@@ -103,11 +103,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapPr
                           (plan.k_steps == 4 ? 0 : 60) * taps * plan.num_chunks;
 
   const double results = plan.consumers * kFlatChannels * plan.accumulators;
-  // A row of NCHW that begins within a sector shares it with the row before.
+  // In NCHW, a row that begins within a sector shares it with the previous row.
   const bool whole_sectors = to_channels || static_cast<int64_t>(gemm.result_w * element) % 32 == 0;
   const double partial_sectors = whole_sectors ? 0 : 2 * results / gemm.result_w;
   const double store = 33.5 * plan.accumulators / 2 + results * element / 37;
-  // Two CTAs of an SM share its tensor cores and its memory, but one stores while the other multiplies.
+  // Two CTAs per SM share tensor cores and memory, but one stores while the other multiplies.
   const double ctas = 3 - plan.consumers;
   const double together = ctas == 2 ? std::max(multiply, store) + 0.34 * std::min(multiply, store) : multiply + store;
   const double cycles = ctas * (together + (element == 4 ? 5 : 1.7) * partial_sectors);
@@ -120,7 +120,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const TapPr
   const double packed = static_cast<double>(whole->workspace_bytes - whole->packed_bytes);
   const double copy = device.copy_gb_per_s * 1e3;
   whole->memory_us = (source + result) / copy;
-  // In channels_last 8 threads take 8 planes of a position, or idle.
+  // In channels_last 8 threads pack the planes of a position. With fewer than 8 planes some are idle.
   const double idle = is_channels_last(source_stride(problem)) ? std::max(1.0, 8 / (2 * steps)) : 1;
   const bool strided = program.source_step_h > 1 || program.source_step_w > 1;
   const double pack = std::max(((strided ? 1.22 : 1) * source + packed) * idle / (0.8 * copy),
@@ -185,7 +185,7 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
       const FlatGrid grid = make_flat_grid(problem, geometry, tile);
       const int64_t num_tiles = grid.block_tiles * program.phases_h * problem.groups * grid.position_tiles;
       const int64_t packed_taps = problem.groups * grid.channel_tiles * int64_t{tile.num_chunks} * program.total_taps;
-      // CTAs step from tile to tile in 32 bits, beyond the last one too.
+      // Tile indices are 32-bit, including the first index past the last tile.
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (num_tiles > kLimit || packed_taps > kLimit) continue;
       tile.num_tiles = static_cast<int32_t>(num_tiles);

@@ -1,4 +1,4 @@
-// Bank conflicts, counted while plans are made.
+// Counts bank conflicts during planning.
 // Must not know: torch, CUDA.
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace convt {
 
-// What the lanes of a warp read of shared memory at once.
+// The words that the lanes of a warp access in one instruction.
 struct BankReads {
-  int32_t words[32][32];  // of each bank, different ones
+  int32_t words[32][32];  // distinct words per bank
   int32_t counts[32] = {};
   int32_t wavefronts = 0;
 

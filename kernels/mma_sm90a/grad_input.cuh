@@ -1,8 +1,8 @@
-// The gradient of the input of layers with few channels on tensor cores, by matrix products of a warp:
+// Gradient of the input of layers with few channels, with mma.sync:
 //     gx[n, ci, ih, iw] = sum gy[n, co, ih * stride - padding + kh * dilation, ...] * w[ci, co, kh, kw]
-// A CTA walks tiles of positions. One to four warps bring stages of grad_output, a few channels each, in whole rows;
-// others multiply straight from there, positions the second operand, and store from their registers. The weights stay
-// in shared memory. Called by launch/. Must not know: torch, how the plan was chosen.
+// A CTA iterates over tiles of positions. One to four producer warps copy stages of grad_output: whole rows of a few
+// channels. Consumer warps multiply directly from these stages, with positions as operand B, and store from registers.
+// The weights stay in shared memory. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "element/vector.cuh"
@@ -14,8 +14,8 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where the lane's positions lie in a stage and which of their taps are outside. Returns whether any position of the
-// warp has such a tap.
+// Sets the offsets of the lane's positions in a stage, and their taps outside the image. Returns whether any position
+// of the warp has such a tap.
 template <typename Traits>
 __device__ __forceinline__ bool place_unit(const GradInputParams& params, const GradInputTile& tile,
                                            const int2* s_positions, const uint32_t* s_outside,
@@ -35,7 +35,7 @@ __device__ __forceinline__ bool place_unit(const GradInputParams& params, const 
   return __any_sync(0xffffffffu, any != 0) != 0;
 }
 
-// A unit's accumulators to shared memory, or (`kAdd`) what is there is added to them.
+// Stores a unit's accumulators to shared memory, or with `kAdd` adds those in shared memory to them.
 template <typename Traits, bool kAdd>
 __device__ __forceinline__ void exchange_accumulators(Accumulators<Traits>& r_acc, uint32_t s_accumulators) {
 #pragma unroll
@@ -57,8 +57,8 @@ __device__ __forceinline__ void exchange_accumulators(Accumulators<Traits>& r_ac
   }
 }
 
-// Results are rounded once, then a warp writes neighbours of a row of the result: whole sectors of eight channels.
-// kNeighbours: how many a lane writes at once. Four come from two position tiles, fewer from one.
+// Rounds the results of a unit once and stores them in NCHW. A warp stores whole sectors of eight channels. kNeighbours
+// is the number of contiguous results per lane and store. Four come from two position tiles, fewer from one.
 template <typename Traits, int kNeighbours>
 __device__ __forceinline__ void store_unit(const GradInputParams& params, const GradInputTile& tile, int32_t group,
                                            const Accumulators<Traits>& r_acc, const int2* s_positions, int32_t ci) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ void store_unit(const GradInputParams& params, const 
   }
 }
 
-// The store of a result whose channels are neighbours: a lane has neighbouring channels of a position.
+// Stores the results of a unit in channels_last. A lane holds contiguous channels of a position.
 template <typename Traits>
 __device__ __forceinline__ void store_unit_channels_last(const GradInputParams& params, const GradInputTile& tile,
                                                          int32_t group, const Accumulators<Traits>& r_acc,
@@ -154,10 +154,10 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
     ptx::mbarrier_init(s_barriers + 16 * params.stages, 1);
     ptx::fence_mbarrier_init();
   }
-  // Bulk copies may bring the weights to the last slot first, as they are in memory.
+  // With raw_weights, bulk copies first load the unmodified weights into the last slot.
   const bool raw_weights = params.raw_weights;
   const uint32_t s_last = (params.stages - 1) * params.stage_bytes, raw_full = s_barriers + 16 * params.stages;
-  __syncthreads();  // the barriers are there
+  __syncthreads();  // barriers are initialized
   pipeline::Ring ring(s_barriers, params.stages);
   if (warp >= params.warps) {
     bool last_is_free = !raw_weights;
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
         }
         const uint32_t s_stage = s_begin + ring.slot() * params.stage_bytes;
         const uint32_t bytes = load_stage<Element>(params, tile, group, chunk, s_stage, ring.full());
-        ptx::mbarrier_expect(ring.full(), bytes);  // every lane for itself: it may have stored elements
+        ptx::mbarrier_expect(ring.full(), bytes);  // each lane arrives, because it may have stored elements itself
         ring.advance();
       }
     }
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
       ring.wait_full();
       operands.s_stage =
           s_begin + ring.slot() * params.stage_bytes + address_shift(stage_source<Element>(params, tile, group, chunk));
-      // With several chunks, or with splits of K, a warp has one unit at most.
+      // With several chunks, or with splits of K, a warp has at most one unit.
 #pragma unroll 1
       for (int32_t unit = warp - split * unit_warps;; unit += unit_warps) {
         const bool exists = unit < units, last = unit + unit_warps >= units;
@@ -239,10 +239,10 @@ __global__ void __launch_bounds__(max_mma_gradient_threads(Traits::kColumnTiles,
           if (params.splits > 1) {
             constexpr uint32_t kUnitBytes = Traits::kColumnTiles * Traits::kPositionTiles * 512;
             const uint32_t s_accumulators = s_begin + params.accumulators_begin + unit * kUnitBytes + lane * 16;
-            ptx::named_barrier(2, params.warps * 32);  // the tile before has been added up
+            ptx::named_barrier(2, params.warps * 32);  // the accumulators of the previous tile have been read
             if (split > 0 && exists)
               exchange_accumulators<Traits, false>(r_acc, s_accumulators + (split - 1) * units * kUnitBytes);
-            ptx::named_barrier(2, params.warps * 32);  // the splits of all warps are there
+            ptx::named_barrier(2, params.warps * 32);  // the accumulators of all splits are stored
 #pragma unroll 1
             for (int32_t i = 0; i < params.splits - 1 && split == 0 && exists; ++i) {
               exchange_accumulators<Traits, true>(r_acc, s_accumulators + i * units * kUnitBytes);

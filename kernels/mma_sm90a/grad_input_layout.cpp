@@ -10,12 +10,12 @@ namespace {
 
 int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 
-// The smallest number from `least` on that is congruent to `residue` modulo a power of two.
+// The smallest number >= `least` that is congruent to `residue` modulo a power of two.
 int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
   return static_cast<int32_t>(least + ((residue - least) & (modulus - 1)));
 }
 
-// Rows and channels of a stage. False where they are far beyond what fits.
+// Sets the rows and channels of a stage. Returns false if they are far too large.
 bool lay_out_stage(const MmaGradInputTile& plan, const int64_t (&stride)[4], int32_t element,
                    MmaGradInputLayout* layout) {
   const Axis &h = layout->h, &w = layout->w;
@@ -28,7 +28,7 @@ bool lay_out_stage(const MmaGradInputTile& plan, const int64_t (&stride)[4], int
   layout->column_pitch = layout->interleaved ? static_cast<int32_t>(std::min(stride[3], kMostColumns)) : 1;
   const int64_t row = (columns - 1) * layout->column_pitch + (layout->interleaved ? plan.chunk_co : 1);
   const int64_t image_row = int64_t{w.out} * layout->column_pitch;
-  constexpr int64_t kMostRows = 1 << 28;  // of grad_output, of a stage: their numbers stay within 32 bits
+  constexpr int64_t kMostRows = 1 << 28;  // rows of grad_output per stage, for 32-bit indices
   if (int64_t{plan.tile_h} * h.stride > kMostRows) return false;
   if (std::min(window, apart) > kMostSlots || row > kMostColumns) return false;
   layout->apart = apart < window;
@@ -38,24 +38,24 @@ bool lay_out_stage(const MmaGradInputTile& plan, const int64_t (&stride)[4], int
   layout->row_step = step;
   layout->columns = static_cast<int32_t>(columns);
   layout->joined = !layout->apart && step == 1 && layout->tiles_w == 1 && stride[2] == image_row;
-  // A row may begin and end within a vector. Behind it, or behind a channel, are vectors against bank conflicts.
+  // A row may begin and end within a vector. Padding vectors follow each row or channel, against bank conflicts.
   const int32_t padding = plan.padding * vector;
   const int64_t least = row + 2 * (vector - 1) + (layout->interleaved ? padding : 0);
   constexpr int64_t kMostElements = 1 << 20;
-  const int64_t row_rest = stride[2] % vector;  // all that pitches must be congruent to
+  const int64_t row_rest = stride[2] % vector;  // determines the residues of all pitches
   if (layout->apart) {
     layout->slot_pitch = congruent_from(least, h.dilation * row_rest, vector);
     layout->tap_pitch = layout->slot_pitch;
     layout->position_pitch = congruent_from(int64_t{h.kernel} * layout->slot_pitch, h.stride * row_rest, vector);
   } else {
     const int64_t slot_pitch = layout->joined ? image_row : congruent_from(least, step * row_rest, vector);
-    // Of a single row of positions, or taps, the next one may be anywhere.
+    // slot_q or slot_k may be arbitrarily large if there is only one row of positions or taps.
     if (slot_pitch * std::max({1, layout->slot_k, layout->slot_q}) > 16 * kMostElements) return false;
     layout->slot_pitch = static_cast<int32_t>(slot_pitch);
     layout->tap_pitch = layout->slot_k * layout->slot_pitch;
     layout->position_pitch = layout->slot_q * layout->slot_pitch;
   }
-  // Columns beyond the last row's end are read too, and made zero.
+  // Columns past the end of the last row are read too, and then masked to zero.
   const int64_t rows = layout->apart ? int64_t{plan.tile_h} * layout->position_pitch
                                      : int64_t{layout->slots} * layout->slot_pitch + (layout->joined ? least : 0);
   if (rows * (layout->interleaved ? 1 : plan.chunk_co) > kMostElements) return false;
@@ -120,7 +120,7 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->position_units = ceil_div(layout->positions, kMmaPositions * instance.position_tiles);
   layout->warps = plan.warps;
   layout->splits = plan.splits;
-  // A warp issues copies one by one: others of a CTA, where they cost no other CTA, issue some of them.
+  // A warp issues copies one by one, so several producer warps share them if this does not lower occupancy.
   const int32_t most_warps =
       max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance.precision)) / 32;
   if (plan.warps + 1 > most_warps || plan.warps % plan.splits != 0) return false;
@@ -132,12 +132,12 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->num_chunks = layout->group_co / plan.chunk_co;
   layout->stages = plan.stages;
   if (layout->group_co % plan.chunk_co != 0) return false;
-  // Accumulators of several stages, or of splits of K, stay in the registers of their warp.
+  // With several stages per tile, or split-K, a warp keeps the accumulators of a single unit in registers.
   const int64_t units = int64_t{layout->channel_units} * layout->position_units;
   if ((layout->num_chunks > 1 || plan.splits > 1) && units > plan.warps / plan.splits) return false;
   layout->depth = plan.chunk_co * h.kernel * w.kernel;
   layout->steps = ceil_div(layout->depth, step_elements);
-  // A mask's highest bit is either a tap's or that of what is beyond K.
+  // The highest bit of a mask is either the last tap or kNoTap.
   if (h.kernel == kMaxMmaGradientTaps && layout->depth % step_elements != 0) return false;
   layout->order = plan.order;
   if (plan.order > 0 && plan.chunk_co % plan.order != 0) return false;
@@ -153,12 +153,12 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
     return false;
   layout->weight_begin = plan.stages * layout->stage_bytes;
   layout->offset_begin = layout->weight_begin + static_cast<int32_t>(weights);
-  // Where all weights of a channel of the result follow each other, and all channels do.
+  // raw_weights requires that all weights of the group are contiguous.
   const int64_t row = int64_t{layout->num_chunks} * layout->depth;
   const int64_t last = (group_co - 1) * problem.w_stride[1] + (h.kernel - 1) * problem.w_stride[2] +
                        (w.kernel - 1) * problem.w_stride[3];
   if (plan.stages > 1 && problem.w_stride[0] == row && last == row - 1 && group_ci * row * element % 16 == 0) {
-    // A copy a channel, whose elements then meet all banks, or one.
+    // One copy per channel, with a pitch that avoids bank conflicts; or one copy for all channels.
     const bool whole = row * element % 16 == 0;
     layout->raw_pitch = whole ? congruent_from(row, 16 / element, 128 / element) : static_cast<int32_t>(row);
     layout->raw_bytes = static_cast<int32_t>(row * element);
@@ -173,7 +173,7 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   layout->shared_bytes = layout->barrier_begin + 16 * (plan.stages + 1);
 
   if (layout->result_channels_last) {
-    // A lane's rows, 16 bytes of them or all.
+    // Contiguous channels of a lane: 16 bytes, or all of its rows.
     const int32_t rows = std::min(2 * instance.row_tiles, 16 / element);
     layout->wide = group_ci % rows == 0 && problem.x_stride[0] % rows == 0 && problem.x_stride[2] % rows == 0 &&
                    problem.x_stride[3] % rows == 0;
@@ -206,14 +206,14 @@ double grad_input_conflicts(const MmaGradInputLayout& layout, int32_t element, d
   constexpr int32_t kMostReads = 8;
   const int32_t reads = layout.depth / 4, sample = std::min(reads, kMostReads);
   if (sample == 0) return 1;
-  int32_t positions[8], wavefronts = sample;  // one of each at least
+  int32_t positions[8], wavefronts = sample;  // at least one per read
   for (int32_t i = 0; i < 8; ++i) {
     int32_t row, column;
     grad_input_position(layout, i, &row, &column);
     positions[i] = grad_input_position_place(layout, row, column);
   }
   for (int32_t number = 0; number < sample && wavefronts < fewest * sample; ++number) {
-    // Four elements of K of eight neighbouring positions.
+    // A read accesses four elements of K at eight adjacent positions.
     const int32_t first = number * reads / sample * 4;
     BankReads read;
     for (int32_t i = 0; i < 4; ++i) {

@@ -1,5 +1,5 @@
-// The gradient of the input: global memory -> shared memory. Rows of grad_output by bulk copies, as they are in memory,
-// with zeros where no copy brings anything; weights as fragments; the tables that say where K and positions lie.
+// Gradient of the input: global memory -> shared memory. Bulk copies load unmodified rows of grad_output. Weights are
+// stored as fragments. Tables contain the offsets of the elements of K and of positions.
 #pragma once
 
 #include "mma_sm90a/grad_input_layout.h"
@@ -16,18 +16,18 @@ using tiling::grad_input_tile;
 using tiling::GradInputTile;
 using tiling::taps_outside;
 
-// Rows of a lane's fragments that are neighbouring channels, where the result's channels follow each other.
+// Contiguous channels in the rows of a lane's fragments, for a result in channels_last.
 template <typename Traits>
 __device__ constexpr int32_t channel_vector() {
   return Traits::kVector < 2 * Traits::kColumnTiles ? Traits::kVector : 2 * Traits::kColumnTiles;
 }
 
-// The row of grad_output that the first tap of a tile's first position reads.
+// Row of grad_output that the first tap of a tile's first position reads.
 __device__ __forceinline__ int32_t first_row(const GradInputParams& params, const GradInputTile& tile) {
   return tile.h * params.h.stride - params.h.padding;
 }
 
-// Where the first tap of a tile's first position lies in a stage's first channel, as if it existed.
+// Address of the first tap of a tile's first position in a stage's first channel. It may be outside the tensor.
 template <typename Element>
 __device__ __forceinline__ const Element* stage_source(const GradInputParams& params, const GradInputTile& tile,
                                                        int32_t group, int32_t chunk) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ const Element* stage_source(const GradInputParams& pa
          int64_t{tile.w * params.w.stride - params.w.padding} * params.column_pitch;
 }
 
-// Bytes from a vector's boundary: memory's, which a stage keeps.
+// Offset of an address in its 16-byte vector. The copy in a stage has the same offset.
 __device__ __forceinline__ uint32_t address_shift(const void* g_source) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(g_source)) & 15;
 }
@@ -57,8 +57,8 @@ __device__ __forceinline__ void copy_elements(uint32_t s_to, const Element* g_fr
   ptx::fence_proxy_async();
 }
 
-// One lane copies a row in whole vectors, from the vector that holds the first element on; no byte beyond the tensor is
-// read. Returns how many bytes the copy will bring.
+// Copies a row with one lane, in whole vectors, starting at the vector that contains the first element. Reads no byte
+// past the end of the tensor. Returns the bytes that the bulk copy will complete.
 template <typename Element>
 __device__ __forceinline__ uint32_t copy_row(const GradInputParams& params, const Element* g_begin, uint32_t s_begin,
                                              int32_t elements, uint32_t barrier) {
@@ -77,14 +77,14 @@ __device__ __forceinline__ uint32_t copy_row(const GradInputParams& params, cons
   return bytes;
 }
 
-// Number of a thread among those that load. Neighbouring numbers are lanes of different warps, so that all loading
-// warps have copies to issue where there are few.
+// Index of a producer thread. Adjacent indices are in different warps, so that a few copies are distributed over all
+// producer warps.
 __device__ __forceinline__ int32_t loading_thread(const GradInputParams& params) {
   const auto thread = static_cast<int32_t>(threadIdx.x);
   return thread % 32 * params.loaders + thread / 32 - params.warps;
 }
 
-// The row of grad_output in a slot of a stage, from the stage's first, and where it lies there.
+// Row of grad_output in a slot, relative to the stage's first row, and its offset in the stage.
 __device__ __forceinline__ int32_t row_of_slot(const GradInputParams& params, int32_t slot, int32_t* place) {
   if (!params.apart) {
     *place = slot * params.slot_pitch;
@@ -96,8 +96,8 @@ __device__ __forceinline__ int32_t row_of_slot(const GradInputParams& params, in
   return q * params.h.stride + k * params.h.dilation;
 }
 
-// The loading warps: the rows of a stage's channels that exist, a lane a row, or a window of rows that follow each
-// other in memory. Returns the bytes that this lane's copies will bring.
+// Called by producer warps. Copies the existing rows of a stage's channels. A lane copies one row, or a window of
+// contiguous rows (`joined`). Returns the bytes that this lane's bulk copies will complete.
 template <typename Element>
 __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, const GradInputTile& tile, int32_t group,
                                                int32_t chunk, uint32_t s_stage, uint32_t barrier) {
@@ -132,11 +132,11 @@ __device__ __forceinline__ uint32_t load_stage(const GradInputParams& params, co
   return total;
 }
 
-// The bit of a mask that says: this element is beyond K. Positions have it only where K is not whole steps.
+// Mask bit of elements past the end of K. Positions set it only if K is not a multiple of the step.
 inline constexpr uint32_t kNoTap = 1u << 31;
 
-// The warps that multiply make tables: for each element of K of a stage its place there, the tap that it is and the
-// place of its weights; for each position its place; for each row and column of an image the taps that lie outside.
+// Called by consumer warps. Makes tables: for each element of K of a stage its offset in the stage, its tap and the
+// offset of its weights; for each position its offset; for each row and column of an image the taps outside the image.
 template <typename Traits>
 __device__ __forceinline__ void make_tables(const GradInputParams& params, unsigned char* s_bytes) {
   constexpr int kElements = Traits::kPlaneChannels;
@@ -150,7 +150,7 @@ __device__ __forceinline__ void make_tables(const GradInputParams& params, unsig
   const int32_t threads = 32 * params.warps;
 #pragma unroll 1
   for (int32_t index = thread; index < params.steps * 4 * kElements; index += threads) {
-    // [step][element of a lane][lane], stored [step][lane][element].
+    // Order of K: [step][element of a lane][lane]. Order of the tables: [step][lane][element].
     const int32_t of_step = index % (4 * kElements);
     const int32_t to = index - of_step + of_step % 4 * kElements + of_step / 4;
     const GradInputTap tap = grad_input_tap(params, index);
@@ -176,8 +176,8 @@ __device__ __forceinline__ void make_tables(const GradInputParams& params, unsig
   }
 }
 
-// The channel of a row of a fragment. Where the result's channels follow each other, a lane's rows are neighbours, as
-// many as it writes at once.
+// Channel of a row of a fragment. In channels_last, the rows of a lane that one vector store covers are contiguous
+// channels.
 template <typename Traits>
 __device__ __forceinline__ int32_t fragment_channel(const GradInputParams& params, int32_t row_tile, int32_t half,
                                                     int32_t row) {
@@ -186,12 +186,12 @@ __device__ __forceinline__ int32_t fragment_channel(const GradInputParams& param
   return (row_tile - tile) * kMmaColumns + (number / vector * 8 + row) * vector + number % vector;
 }
 
-// One thread of each warp that multiplies: the group's weights as they are to a slot.
+// Called by one thread of each consumer warp. Copies the group's weights unmodified into a slot.
 template <typename Element>
 __device__ __forceinline__ void load_raw_weights(const GradInputParams& params, const Element* g_weight,
                                                  uint32_t s_slot, uint32_t barrier) {
   const int32_t warp = static_cast<int32_t>(threadIdx.x) / 32, bytes = params.raw_bytes * params.group_ci;
-  const bool whole = params.raw_pitch == params.weight_stride[0];  // channels follow each other in the slot too
+  const bool whole = params.raw_pitch == params.weight_stride[0];  // channels are contiguous in the slot too
   if (warp == 0) ptx::mbarrier_expect(barrier, bytes);
   if (warp == 0 && whole) ptx::bulk_copy(s_slot, g_weight, bytes, barrier);
 #pragma unroll 1
@@ -201,8 +201,8 @@ __device__ __forceinline__ void load_raw_weights(const GradInputParams& params, 
   }
 }
 
-// All weights of the group as fragments: [chunk][step][row tile][lane][16 bytes of the first operand]. They come from
-// memory or from a slot, where channels of the result are `pitch` elements from each other.
+// Makes fragments of all weights of the group: [chunk][step][row tile][lane][16 bytes of operand A]. The weights are
+// read from global memory or from a slot, with `pitch` elements between channels of the result.
 template <typename Traits>
 __device__ __forceinline__ void make_fragments(const GradInputParams& params, const typename Traits::Element* weight,
                                                int64_t pitch, const int32_t* s_places, unsigned char* s_weights) {
@@ -213,7 +213,7 @@ __device__ __forceinline__ void make_fragments(const GradInputParams& params, co
   constexpr int kBatch = 4;  // all loads before the first store
 #pragma unroll 1
   for (int32_t begin = static_cast<int32_t>(threadIdx.x) / 32; begin < fragments; begin += kBatch * params.warps) {
-    Element r_weight[kBatch][2][kElements];  // of rows g and g + 8
+    Element r_weight[kBatch][2][kElements];  // rows g and g + 8
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int32_t fragment = begin + i * params.warps;

@@ -1,5 +1,6 @@
-// The gradient of the input: a unit of a warp, its row tiles of channels times its position tiles, the steps of K of a
-// stage. The second operand is read as grad_output lies in the stage; what lies outside is made zero.
+// Main loop of the gradient of the input. A warp multiplies one unit, row tiles of channels x position tiles, over the
+// steps of K of a stage. Operand B is read from the unmodified grad_output in the stage; taps outside are masked to
+// zero.
 #pragma once
 
 #include "mma_sm90a/grad_input_layout.h"
@@ -9,19 +10,19 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Where a lane finds its operands of a stage.
+// Addresses of a lane's operands in a stage.
 template <typename Traits>
 struct GradInputOperands {
-  uint32_t s_position[Traits::kPositionTiles];  // bytes from the stage's beginning
-  uint32_t outside[Traits::kPositionTiles];     // taps, as bits
+  uint32_t s_position[Traits::kPositionTiles];  // byte offsets from s_stage
+  uint32_t outside[Traits::kPositionTiles];     // bit masks of taps outside the image
   uint32_t s_stage;
-  uint32_t s_offsets;  // of the lane, of the first step
-  uint32_t masks;      // bytes from there
-  uint32_t s_weight;  // of the lane, of its unit's first row tile and the stage's first step
+  uint32_t s_offsets;  // the lane's table of offsets, first step
+  uint32_t masks;      // bytes from s_offsets to the table of masks
+  uint32_t s_weight;  // the lane's weights of its unit's first row tile, first step
   uint32_t weight_step;  // bytes
 };
 
-// The second operand, before it is rounded.
+// Operand B before rounding to TF32.
 template <typename Traits>
 using SourceFragments = uint32_t[Traits::kPositionTiles][2];
 
@@ -80,7 +81,7 @@ __device__ __forceinline__ void multiply_step(Accumulators<Traits>& r_acc, Sourc
   }
 }
 
-// Steps first .. end. Operands are read a step ahead.
+// Multiplies steps [first, end). Operands are loaded one step ahead.
 template <typename Traits, bool kMasked>
   requires(!Traits::kSplit)
 __device__ __forceinline__ void multiply_steps(Accumulators<Traits>& r_acc, const GradInputOperands<Traits>& operands,
@@ -107,9 +108,9 @@ __device__ __forceinline__ void multiply_steps(Accumulators<Traits>& r_acc, cons
   }
 }
 
-// Class tf32x3: an operand is the sum of two TF32 numbers, its high and its low term, which are split in registers, and
-// a product of operands is three products of terms. Tensor cores leave out the bits of the low term that TF32 does not
-// have. The low term of an infinity is NaN.
+// tf32x3: an operand is split in registers into the sum of two TF32 numbers, a high and a low term. A product of
+// operands is three products of terms. Tensor cores ignore the bits of the low term beyond TF32. The low term of an
+// infinity is NaN.
 template <int kCount>
 __device__ __forceinline__ void split_words(uint32_t (&high)[kCount], uint32_t (&low)[kCount],
                                             const uint32_t (&words)[kCount]) {
@@ -121,7 +122,7 @@ __device__ __forceinline__ void split_words(uint32_t (&high)[kCount], uint32_t (
   }
 }
 
-inline constexpr int kRunSteps = 2;  // of K, whose products are one run
+inline constexpr int kRunSteps = 2;  // steps of K per run
 
 template <typename Traits>
 struct RunOperands {
@@ -129,8 +130,8 @@ struct RunOperands {
   uint32_t weight[kRunSteps][Traits::kColumnTiles][4];
 };
 
-// Tensor cores round what they add up toward zero. So they add up a run, the small products first, and runs are added
-// in float32 registers.
+// Tensor cores round accumulators toward zero. Therefore they only accumulate one run, the small products first, and
+// runs are added in float32 registers.
 template <typename Traits, int kSteps>
 __device__ __forceinline__ void multiply_run(Accumulators<Traits>& r_acc, const RunOperands<Traits>& operands) {
   constexpr int kRows = Traits::kColumnTiles;
@@ -180,7 +181,7 @@ __device__ __forceinline__ void load_and_multiply_run(Accumulators<Traits>& r_ac
   multiply_run<Traits, kSteps>(r_acc, r);
 }
 
-// Steps first .. end. Nothing is read ahead: other warps multiply meanwhile, and registers are few.
+// Multiplies steps [first, end). Operands are not prefetched, because registers would spill. Other warps hide latency.
 template <typename Traits, bool kMasked>
   requires(Traits::kSplit)
 __device__ __forceinline__ void multiply_steps(Accumulators<Traits>& r_acc, const GradInputOperands<Traits>& operands,

@@ -1,4 +1,4 @@
-// Candidates of the mma engine for the gradient of the input, and their estimated times.
+// Candidates of the mma_grad_input family with estimated times.
 #include <algorithm>
 #include <cmath>
 
@@ -9,9 +9,9 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA reserves per CTA
 
-// CTAs of one SM.
+// CTAs per SM.
 int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout,
                         const MmaGradInputInstance& instance) {
   return std::min(max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance.precision)) /
@@ -19,42 +19,42 @@ int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layo
                   device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
 }
 
-// Microseconds, from a fit to measured plans.
+// Microseconds, fitted to measured plans.
 constexpr double kLaunch = 6.0;
-constexpr double kChannelsLast = 0.6;  // more of it: a layer of 24 channels took longer than PyTorch
-constexpr double kMakeWeights = 0.39;  // of a fragment of a warp
+constexpr double kChannelsLast = 0.6;  // additional for channels_last: a layer of 24 channels was slower than PyTorch
+constexpr double kMakeWeights = 0.39;  // per weight fragment of a warp
 constexpr double kStage = 0.09;
-constexpr double kRead = 0.0037;       // of a warp's read of the source
-constexpr double kHalfRead = 0.00023;  // more of it where elements have two bytes
-constexpr double kMask = 0.32;         // share that masks add
-constexpr double kFragment = 0.003;    // of sixteen rows of weights
+constexpr double kRead = 0.0037;  // per read of the source by a warp
+constexpr double kHalfRead = 0.00023;  // additional per read of 2-byte elements
+constexpr double kMask = 0.32;  // fraction that masks add to a read
+constexpr double kFragment = 0.003;  // per sixteen rows of weights
 constexpr double kProduct = 0.0042;
-// Of operands that are split into terms:
-constexpr double kSplitSource = 0.0017;   // more of eight positions
-constexpr double kSplitWeights = 0.0037;  // more of sixteen rows of weights
+// tf32x3:
+constexpr double kSplitSource = 0.0017;  // additional per eight positions
+constexpr double kSplitWeights = 0.0037;  // additional per sixteen rows of weights
 constexpr double kSplitProduct = 0.016;
 constexpr double kUnit = 0.42;
-constexpr double kStore = 0.023;      // of a product's results
-constexpr double kSplit = 0.016;      // of a product's results, of one more split of K
-constexpr double kContention = 1.44;  // what 16 warps of an SM cost each other
-constexpr double kLatency = 0.84;     // of a stage's copies
-constexpr double kCopy = 0.0075;      // of a loading warp
-// Times the time at copy bandwidth.
+constexpr double kStore = 0.023;  // per 16 x 8 results
+constexpr double kSplit = 0.016;  // per 16 x 8 results and additional split of K
+constexpr double kContention = 1.44;  // slowdown by 16 warps on an SM
+constexpr double kLatency = 0.84;  // per stage of copies
+constexpr double kCopy = 0.0075;  // per copy of a producer warp
+// Factors of the time at copy bandwidth.
 constexpr double kResultMemory = 1.65;
-constexpr double kPartialSectors = 3.3;  // more of it where rows of the result do not begin on sectors
+constexpr double kPartialSectors = 3.3;  // factor if rows of the result are not aligned to sectors
 constexpr double kSourceMemory = 0.94;
-constexpr double kCopyBytes = 280;  // that a copy costs beyond its own
+constexpr double kCopyBytes = 280;  // overhead per copy
 
-// The positions of an axis that have taps outside.
+// Number of positions of an axis with taps outside the image.
 int32_t border_positions(const Axis& axis) {
   const int32_t reach = (axis.kernel - 1) * axis.dilation;
   const int32_t before = std::min(axis.in, ceil_div(axis.padding, axis.stride));
-  const int32_t inside = axis.out - 1 - reach + axis.padding;  // the last position times stride without one behind
+  const int32_t inside = axis.out - 1 - reach + axis.padding;  // stride * (last position with no tap past the end)
   const int32_t behind = inside < 0 ? axis.in : std::max(0, axis.in - 1 - inside / axis.stride);
   return std::min(axis.in, before + behind);
 }
 
-// The share of units of which some position has taps outside.
+// Fraction of units that contain a position with taps outside the image.
 double masked_units(const MmaGradInputLayout& layout, int32_t position_tiles) {
   const double tiles = position_tiles, height = layout.tile_h;
   const double columns = std::min(2, border_positions(layout.w)) * std::max(1.0, tiles / height) * kMmaPositions;
@@ -62,22 +62,21 @@ double masked_units(const MmaGradInputLayout& layout, int32_t position_tiles) {
   return std::min(1.0, columns / layout.w.in + rows / layout.h.in);
 }
 
-// Wavefronts of a read of the source where the channels of a column follow each other: how many of a position tile meet
-// the same banks.
+// Wavefronts per read of the source in channels_last: positions of a tile that conflict in a bank.
 int32_t interleaved_wavefronts(const MmaGradInputLayout& layout, int32_t element) {
   if (!layout.interleaved) return 1;
   const int64_t words = std::max<int64_t>(1, int64_t{layout.w.stride} * layout.column_pitch * element / 4);
   return std::max(4, greatest_common_divisor(static_cast<int32_t>(words % 32), 32)) / 4;
 }
 
-// Neighbours that a lane writes at once.
+// Contiguous results per store of a lane.
 int32_t neighbours(const MmaGradInputLayout& layout, const MmaGradInputInstance& instance, int32_t element) {
   if (!layout.wide) return 1;
   if (layout.result_channels_last) return std::min(2 * instance.row_tiles, 16 / element);
   return layout.run == 16 ? 4 : 2;
 }
 
-// The tile's phases overlap: a norm of them, between their greatest and their sum.
+// Time of two overlapping phases, between their maximum and their sum.
 double overlapped(double a, double b) { return std::cbrt(a * a * a + b * b * b); }
 
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGradInputLayout& layout,
@@ -121,7 +120,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaGr
                       overlapped(plan->compute_us, plan->memory_us);
 }
 
-// The plan of a tile and its layout, or false where there is none.
+// Makes the plan of a tile and its layout. Returns false if there is none.
 bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputTile tile, Plan* plan,
                MmaGradInputLayout& layout) {
   const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
@@ -129,7 +128,7 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
     return false;
   const int32_t resident = resident_blocks(device, layout, instance);
   if (resident < 1) return false;
-  // All CTAs are resident from the beginning, as many of each group.
+  // All CTAs are resident at once, the same number for each group.
   tile.blocks_per_group = std::min(std::max(1, resident * device.num_sms / layout.groups), layout.num_tiles);
   if (!share_tiles(tile.blocks_per_group, &layout)) return false;
   *plan = begin_plan(instance.name, problem.precision, MmaGradInputTile{});
@@ -139,7 +138,7 @@ bool make_plan(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
   return true;
 }
 
-// The plan with the order of K and the padding that meet fewest bank conflicts and cost no CTA of an SM.
+// The plan with the order of K and the padding that have the fewest bank conflicts without lowering occupancy.
 Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, const Plan& plan) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   Plan best = plan;
@@ -162,7 +161,7 @@ Plan without_conflicts(const ConvTProblem& problem, const DeviceInfo& device, co
   return best;
 }
 
-// Plans of a tile and chunk: warps that multiply, and the pipeline's depth.
+// Considers the plans of a tile and chunk: numbers of consumer warps and splits, and pipeline depths.
 void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInputTile tile, BestPlans* plans) {
   const MmaGradInputInstance& instance = kMmaGradInputInstances[tile.instance];
   const auto group_ci = static_cast<int32_t>(problem.c_in / problem.groups);
@@ -192,8 +191,8 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, MmaGradInp
 void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradInput || problem.batch == 0) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  // Of a group. More is not thin, and the estimate knows no such layers. In NCHW other engines take less time for more
-  // than half as many channels, but not in tf32x3.
+  // Per group. The estimate is not fitted to layers with more channels. In NCHW, except in tf32x3, other engines are
+  // faster above half as many channels.
   constexpr int64_t kMostProducts = 2048;
   const bool half = problem.y_stride[3] == 1 && problem.precision != Precision::kTf32x3;
   const int64_t most = half ? 128 : 256;
@@ -201,7 +200,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
   const auto co = static_cast<int32_t>(group_co);
   const bool channels_last = problem.y_stride[3] != 1;
   std::vector<int32_t> widths, heights, chunks;
-  // A tile is as wide as a row, or a piece of it that has whole sectors of the result.
+  // A tile is as wide as a row, or as a part of it with whole sectors of the result.
   const int32_t sector = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
   for (const int32_t pieces : {1, 2, 3, 4, 5, 8, 10, 16}) {
     const int32_t piece = ceil_div(problem.w.in, pieces),
@@ -213,7 +212,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
     const int64_t covered = int64_t{ceil_div(problem.h.in, height)} * height;
     if (height <= problem.h.in && (height == 1 || 5 * covered <= int64_t{6} * problem.h.in)) heights.push_back(height);
   }
-  // In channels_last a row holds all channels.
+  // In channels_last a row is copied with all channels.
   for (const int32_t count : {1, 2, 3, 4, 8, 16}) {
     if (!channels_last && count < co && co % count == 0) chunks.push_back(count);
   }

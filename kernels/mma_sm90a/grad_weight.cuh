@@ -1,9 +1,9 @@
-// The gradient of the weight of few channels on tensor cores:
+// Gradient of the weight with mma.sync:
 //     slab[ci, co, kh, kw] = sum over the chunk's pixels (n, ih, iw) of
 //                            x[n, ci, ih, iw] * gy[n, co, ih * stride - padding + kh * dilation, ...]
-// Rows of a product are (co, kh, kw), its columns ci, K 8 pixels of a row, both operands read from shared memory as
-// they lie in global memory. mma_sm90a/grad_weight_layout.h says what a CTA owns. Called by launch/. Must not know:
-// torch, how the plan was chosen, how slabs are added.
+// Rows of a product are (co, kh, kw), columns are ci, and K is 8 pixels of a row. Both operands are unmodified copies
+// of global memory in shared memory. mma_sm90a/grad_weight_layout.h defines the work of a CTA. Called by launch/. Must
+// not know: torch, how the plan was chosen, how slabs are added.
 #pragma once
 
 #include "mma_sm90a/grad_weight_elements.cuh"
@@ -14,7 +14,7 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A slab is [group_co][h.kernel][w.kernel][groups * group_ci]: neighbours of a row of the GEMM are neighbours in it.
+// Stores to a slab, [group_co][h.kernel][w.kernel][groups * group_ci], in which rows of the GEMM are contiguous.
 template <typename Traits>
 __device__ __forceinline__ void store_accumulators(const WeightAccumulators<Traits>& r_acc,
                                                    const GradWeightParams& params, const tiling::WeightPass& pass,
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_accumulators(const WeightAccumulators<Trai
   }
 }
 
-// Where the rows of the CTA's GEMM lie; those behind the last one are the last one, without a weight.
+// Fills the table of the rows of the CTA's GEMM. Rows past the last one repeat it, without a weight.
 template <typename Traits>
 __device__ __forceinline__ void list_rows(const GradWeightParams& params, const tiling::WeightPass& pass,
                                           int32_t listed, GemmRow* s_rows) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     unit = pass.chunk * params.units_per_chunk;
     end_unit = min(unit + params.units_per_chunk, params.num_units);
     end_column = params.w.in * params.w.stride - params.w.padding + pass.kw * params.w.dilation;
-    // Columns of the GEMM behind it take its elements: those of a stage that nobody loads must decide nothing.
+    // Columns of the GEMM past this channel read its elements, so that unloaded shared memory has no effect.
     last_channel = min(params.block_ci, params.group_ci - pass.ci) - 1;
   }
   const uint32_t s_full = s_head, s_empty = s_head + 8 * kMaxStripStages;
@@ -98,19 +98,19 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     }
     ptx::fence_mbarrier_init();
   }
-  __syncthreads();  // all that is there for everybody
+  __syncthreads();  // the pass, the table and the barriers are visible
 
   int32_t slot = 0;
   uint32_t parity = 0;
   auto next_slot = [&] {
     if (++slot == params.stages) slot = 0, parity ^= 1;
   };
-  if (warp >= params.layout.warps) {  // loads
+  if (warp >= params.layout.warps) {  // producer
 #pragma unroll 1
     while (unit < end_unit) {
       const tiling::WeightStage stage(params, unit, end_unit);
       unit += stage.units;
-      ptx::mbarrier_wait(s_empty + 8 * slot, parity ^ 1);  // everybody has read what the slot held
+      ptx::mbarrier_wait(s_empty + 8 * slot, parity ^ 1);  // the consumers have released the slot
       if constexpr (Traits::kChannelsInner) {
         load_pixel_stage<Element>(params, stage, s_bytes, slot, warp - params.layout.warps);
       } else {
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kMaxMmaGradWeightThreads, 1)
     if (lane == 0) ptx::mbarrier_arrive(s_empty + 8 * slot);  // this warp has read the stage
     next_slot();
   }
-  ptx::let_next_kernel_begin();  // which adds the slabs, and waits for them
+  ptx::let_next_kernel_begin();  // the kernel that adds the slabs, which waits for them
   store_accumulators<Traits>(r_acc, params, tiling::WeightPass(s_head), first_column, s_rows);
 #endif
 }

@@ -1,5 +1,5 @@
-// Multiplies a stage of the gradient of the weight whose operands are read element by element: columns or channels are
-// innermost. Elements of 16 bits are multiplied as TF32 numbers, which can hold all of them.
+// Main loop of the gradient of the weight. Operands are read element by element, with columns or channels innermost.
+// 16-bit elements are multiplied as TF32 numbers, which represent them exactly.
 #pragma once
 
 #include "mma_sm90a/grad_weight_tile.cuh"
@@ -11,15 +11,15 @@ namespace convt::mma_sm90a {
 
 __device__ __forceinline__ bool is_finite(uint32_t operand) { return (operand & 0x7f800000) != 0x7f800000; }
 
-// What a lane reads of a stage: addresses of its first pixel's elements of a row of pixels.
+// Addresses of a lane's elements of its first pixel of a row.
 template <typename Traits>
 struct LaneOperands {
   uint32_t s_gy[Traits::kRowTiles][2];  // rows lane / 4 and lane / 4 + 8
   uint32_t s_x[Traits::kColumnTiles];
 };
 
-// A step whose pixels all exist, with all taps, or (`kZeros`) with zeros where there is no tap. Returns false, and adds
-// nothing, where a zero would meet an Inf or NaN.
+// Multiplies a step whose pixels all exist, with all taps inside grad_output, or with zeros for taps outside
+// (`kZeros`). Returns false without adding anything if a zero would be multiplied by Inf or NaN.
 template <bool kZeros, typename Traits>
 __device__ __forceinline__ bool multiply_inside(WeightAccumulators<Traits>& r_acc, const LaneOperands<Traits>& lane,
                                                 uint32_t x_offset, uint32_t gy_offset, uint32_t x_next,
@@ -48,8 +48,8 @@ __device__ __forceinline__ bool multiply_inside(WeightAccumulators<Traits>& r_ac
   return true;
 }
 
-// A step of which pixels or taps do not exist. Zeros stand for what grad_output does not have, which is wrong where the
-// pixel is Inf or NaN: where there is one, this returns false and adds nothing.
+// Multiplies a step with pixels or taps that may not exist, with zeros for missing elements. That is wrong for pixels
+// that are Inf or NaN: if there is one, returns false without adding anything.
 template <typename Traits>
 __device__ __forceinline__ bool multiply_border(WeightAccumulators<Traits>& r_acc, const LaneOperands<Traits>& lane,
                                                 uint32_t x_offset, uint32_t gy_offset, uint32_t x_next,

@@ -8,7 +8,7 @@
 namespace convt {
 namespace {
 
-// near, far, next: in pixels, or, where negative, a fraction of a strip: its half, its quarter.
+// near, far, next: in pixels, or if negative a fraction of a strip, a half or a quarter.
 struct PixelOrder {
   int32_t near;
   int32_t far;
@@ -25,7 +25,7 @@ void set_pixel_order(const PixelOrder& order, MmaGradWeightLayout* layout) {
   layout->next_pixels = order.next;
 }
 
-// The pitches of tiling/strips.h, and `padding` vectors behind each channel.
+// Columns innermost: the pitches of tiling/strips.h, with padding vectors after each channel.
 bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
   const int32_t elems = vector_elements(problem.dtype);
   layout->x_pixel = 1;
@@ -40,7 +40,7 @@ bool lay_out_channels(const ConvTProblem& problem, const MmaGradWeightTile& plan
                               int64_t{pitches.gy_channel} * plan.block_co, layout);
 }
 
-// Channels innermost, and `padding` vectors behind those of each pixel.
+// Channels innermost, with padding vectors after each pixel.
 bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightTile& plan, MmaGradWeightLayout* layout) {
   const int32_t elems = vector_elements(problem.dtype), ends = 2 * (elems - 1);
   constexpr int64_t kMostPixelElems = 1 << 12;
@@ -63,8 +63,8 @@ bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightTile& plan, 
   const int64_t x_row = int64_t{layout->strip} * layout->x_pixel;
   const int64_t gy_row =
       int64_t{layout->columns_apart ? plan.strip * plan.block_kw : layout->columns} * layout->gy_column;
-  constexpr int64_t kMostElems = 1 << 18;  // far beyond what fits
-  constexpr double kMostDistance = 1 << 28;  // in memory, between pixels of a row
+  constexpr int64_t kMostElems = 1 << 18;  // more than fits on any GPU
+  constexpr double kMostDistance = 1 << 28;  // elements in memory between pixels of a row
   const double distance = std::max(static_cast<double>(problem.x_stride[3]) * plan.strip,
                                    static_cast<double>(problem.y_stride[3]) * (layout->columns + problem.w.stride));
   if (distance > kMostDistance) return false;
@@ -91,7 +91,7 @@ bool lay_out_pixels(const ConvTProblem& problem, const MmaGradWeightTile& plan, 
   return lay_out_strip_stages(problem, int64_t{rows} * pitches.x_row, gy_elems, layout);
 }
 
-// Channels are neighbours in memory, or there is one.
+// Whether channels are contiguous, or there is only one.
 bool has_inner_channels(const int64_t (&stride)[4], int64_t channels) { return stride[1] == 1 || channels == 1; }
 
 }  // namespace
@@ -154,10 +154,10 @@ double mma_grad_weight_conflicts(const MmaGradWeightLayout& layout, int32_t elem
   auto of_both = [&](double of_row, double of_column) {
     return (rows * of_row + columns * of_column) / (rows + columns);
   };
-  // The average of reads of `size` places, eight neighbours at a time; a sample of them, as tiles have hundreds. Ends
-  // early where enough(what it is at least).
+  // Average wavefronts per read of `size` places, eight adjacent places per read, over a sample of the reads. Stops
+  // early if enough(lower bound).
   constexpr int32_t kMostReads = 4;
-  int32_t pixels[4];  // of lanes
+  int32_t pixels[4];  // first pixels of lanes
   for (int32_t t = 0; t < 4; ++t) pixels[t] = mma_grad_weight_pixel(layout, t);
   auto average = [&](int32_t size, int32_t pixel_step, auto place_of, auto enough) {
     const int32_t reads = ceil_div(size, 8), sample = std::min(reads, kMostReads);

@@ -1,6 +1,6 @@
-// Global memory -> a stage of the gradient of the weight whose channels are innermost: rows of pixels as one run each,
-// or pixel by pixel (mma_sm90a/grad_weight_layout.h). Rows outside a tensor are not loaded: the mainloop never
-// multiplies them. Columns outside it are zeros where params.zero_borders says so.
+// Producer of the gradient of the weight with channels innermost: copies rows of pixels as one run each, or pixel by
+// pixel (mma_sm90a/grad_weight_layout.h). Rows outside a tensor are not loaded, because the main loop never multiplies
+// them. With params.zero_borders, columns outside are zero.
 #pragma once
 
 #include "mma_sm90a/grad_weight_layout.h"
@@ -13,13 +13,14 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// Arrivals of a loading warp at a stage's barrier: each lane's when its copies are done, and one with what runs bring.
+// Arrivals of a producer warp at a stage's barrier: one per lane when its copies are complete, and one that adds the
+// bytes of bulk copies.
 inline constexpr int32_t kPixelArrivals = 33;
 
-// A row of pixels of an operand, and which of them exist.
+// A row of pixels of an operand.
 struct PixelLine {
-  const unsigned char* g_line;  // of pixel 0, as if it existed
-  const void* g_tensor;  // what copies of zeros name, and do not read
+  const unsigned char* g_line;  // pixel 0; may be outside the tensor
+  const void* g_tensor;  // valid address for copies of zeros, which do not read it
   int32_t g_step;  // bytes
   uint32_t s_line;
   int32_t s_step;
@@ -29,8 +30,8 @@ struct PixelLine {
   int32_t num_columns;  // of the tensor
 };
 
-// A warp copies a line, `vectors` of each pixel, neighbours by neighbouring lanes. Columns that do not exist become
-// zeros. A copy reads its registers late, so each of several at a time has registers of its own.
+// Copies a line with one warp, `vectors` vectors per pixel. Adjacent lanes copy adjacent vectors. Columns outside the
+// tensor become zero. A copy reads its registers late, so each copy in a batch uses separate registers.
 template <int kBytes>
 __device__ __forceinline__ void copy_line(const PixelLine& line, const PixelCopies& copies, int32_t vectors) {
   constexpr int32_t kAtOnce = 4;
@@ -74,7 +75,7 @@ __device__ __forceinline__ void copy_line(const PixelLine& line, const PixelCopi
   }
 }
 
-// Starts the copies of a stage into a slot. `loader` is this warp's number among params.loaders.
+// Starts the copies of a stage into a slot. `loader` is the index of this producer warp.
 template <typename Element>
 __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params, const tiling::WeightStage& stage,
                                                  unsigned char* s_bytes, int32_t slot, int32_t loader) {
@@ -88,7 +89,7 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
   const int32_t row_0 = stage.h * h.stride - h.padding + pass.kh * h.dilation;
   const int32_t column_0 = stage.w * w.stride - w.padding + pass.kw * w.dilation;
   const int32_t pixels = min(params.strip, w.in - stage.w);
-  uint32_t bytes = 0;  // that runs bring
+  uint32_t bytes = 0;  // of bulk copies
 
   tiling::StageOperand<Element> x;
   x.g_origin =
@@ -131,7 +132,7 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
   const int32_t used_slots = params.apart
                                  ? stage.rows * params.block_kh
                                  : (stage.rows - 1) * params.slot_q + (params.block_kh - 1) * params.slot_k + 1;
-  // Where row `index` of a stage lies, and whether it exists.
+  // Computes the offsets of row `index` in memory and in the stage. Returns whether the row exists.
   auto gy_row = [&](int32_t index, int64_t* offset, int32_t* place) {
     int32_t k, row;
     if (params.apart) {
@@ -145,14 +146,14 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
     *offset = row * params.gy.stride[2];
     return row_0 + row >= 0 && row_0 + row < h.out;
   };
-  const int32_t columns = (pixels - 1) * w.stride + (params.taps_w - 1) * w.dilation + 1;  // that pixels' taps read
+  const int32_t columns = (pixels - 1) * w.stride + (params.taps_w - 1) * w.dilation + 1;  // read by the pixels' taps
   if (layout.gy_runs) {
     const int32_t begin = max(0, -column_0), end = min(columns, w.out - column_0);
     gy.channels = 1;
     gy.rows.value = used_slots;
     gy.begin = gy.zeros_begin = begin * layout.gy_column;
     gy.end = gy.zeros_end = (end - 1) * layout.gy_column + channels_co;
-    // The fewer the rows, the more it matters that others than the input's lanes copy them.
+    // The order of warps is reversed, so that with few rows other warps copy grad_output than the input.
     bytes += tiling::copy_rows(params.gy, gy, params.loaders - 1 - loader, params.loaders, barrier, gy_row);
     const int32_t zeros_before = begin * layout.gy_column,
                   zeros = zeros_before + (columns - max(end, begin)) * layout.gy_column;
@@ -167,8 +168,8 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
       }
     }
   } else {
-    const int32_t taps = params.by_block_kw.value;  // lines of a row
-    // Where the input has lines too, the warp behind the one that took the last of them takes the first line.
+    const int32_t taps = params.by_block_kw.value;  // lines per row
+    // If the input is copied by lines too, continue with the warp after the one that copied its last line.
     const int32_t before = layout.x_runs ? 0 : stage.rows % params.loaders;
 #pragma unroll 1
     for (int32_t index = loader < before ? loader - before + params.loaders : loader - before;
@@ -201,7 +202,7 @@ __device__ __forceinline__ void load_pixel_stage(const GradWeightParams& params,
   }
   ptx::mbarrier_arrive_after_copies(barrier);
   bytes = __reduce_add_sync(0xffffffffu, bytes);
-  ptx::fence_proxy_async();  // what lanes have stored themselves comes before the slot's next bulk copies,
+  ptx::fence_proxy_async();  // orders the lanes' stores before the slot's next bulk copies
   __syncwarp();  // and before the arrival
   if (lane == 0) ptx::mbarrier_expect(barrier, bytes);
 }

@@ -1,5 +1,5 @@
-// Candidates of the mma engine for the gradient of the weight, and their estimated times. What decides bits (tiles, all
-// of it) is chosen for one reference GPU whatever the GPU is.
+// Candidates of the mma_grad_weight family with estimated times. Tiles determine the order of additions, so they are
+// chosen for one reference GPU: results are the same on every GPU.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,54 +14,54 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
-constexpr int32_t kMostUnits = 8;  // rows of pixels of a stage
-constexpr int32_t kMostWarps = 14;  // that multiply
-constexpr double kUsualConflicts = 1.3;  // where columns are innermost, before banks are chosen
-// In a search for the best plan alone: how many times as long as with its best pipeline a tile takes with the first, at
-// most, and how many times as long as its bound, at least.
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA reserves per CTA
+constexpr int32_t kMostUnits = 8;  // rows of pixels per stage
+constexpr int32_t kMostWarps = 14;  // consumer warps
+constexpr double kUsualConflicts = 1.3;  // assumed wavefronts per read with columns innermost, before choose_banks()
+// Pruning of searches: a tile with its first pipeline takes at most kPipelined times as long as with its best, and at
+// least kAboveBound times as long as its lower bound.
 constexpr double kPipelined = 1.4, kAboveBound = 1.15;
 
-// Threads of one SM, by the registers that an instance needs.
+// Threads per SM, limited by the registers of an instance.
 int32_t resident_threads(const MmaGradWeightInstance& instance) {
   const int32_t products = instance.row_tiles * instance.column_tiles;
   return products <= 2 ? 1024 : products <= 4 ? 768 : products <= 6 ? 640 : 512;
 }
 
-// CTAs of one SM.
+// CTAs per SM.
 int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightInstance& instance,
                         const MmaGradWeightLayout& layout) {
   return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes),
                            resident_threads(instance) / layout.threads);
 }
 
-// Cycles, from a fit to 4,147 measured tiles of 9 layers in both layouts. Of an SM's scheduler:
-constexpr double kRead = 4.97;  // of a fragment: load, address, conversion
-constexpr double kConflict = 1.38;  // each further wavefront
-constexpr double kBorderRead = 2.42;  // more, where pixels or taps may not exist
+// Cycles, fitted to 4,147 measured tiles of 9 layers in both layouts. Issue cycles of a scheduler of an SM:
+constexpr double kRead = 4.97;  // per fragment: load, address, conversion
+constexpr double kConflict = 1.38;  // per further wavefront
+constexpr double kBorderRead = 2.42;  // additional per fragment if pixels or taps may not exist
 constexpr double kProduct = 3.58;
-constexpr double kRow = 217;  // of pixels, of a warp
+constexpr double kRow = 217;  // per row of pixels and warp
 constexpr double kWarpStage = 120;
-// Of a warp alone:
+// Latencies of a warp:
 constexpr double kStepLatency = 22.4;
 constexpr double kReadLatency = 15.3;
-// Of a loading warp, and of memory:
-constexpr double kRun = 67;  // a row, by one bulk copy
-constexpr double kVectors = 86, kElements = 832;  // 32 copies of pixels' vectors, or of 16-bit elements
-constexpr double kLatency = 1207, kPixelLatency = 607;  // more, where channels are innermost
-// Of a CTA:
-constexpr double kStore = 70;  // of a product's results, of a warp
+// Producer warps and memory:
+constexpr double kRun = 67;  // per row, by one bulk copy
+constexpr double kVectors = 86, kElements = 832;  // per 32 copies of vectors of pixels, or of 16-bit elements
+constexpr double kLatency = 1207, kPixelLatency = 607;  // kPixelLatency: additional with channels innermost
+// CTAs:
+constexpr double kStore = 70;  // per 16 x 8 results of a warp
 constexpr double kCyclesPerUs = 1755;
 // Microseconds: launches of the kernel and the reduction.
 constexpr double kLaunch = 9.65;
-constexpr double kL2 = 8;  // times copy bandwidth
-constexpr double kReduction = 2.2;  // of slabs, times the time at copy bandwidth
-constexpr double kResultBytes = 48;  // that a result is as good as: neighbours of a slab lie apart
+constexpr double kL2 = 8;  // L2 bandwidth relative to copy bandwidth
+constexpr double kReduction = 2.2;  // time of adding slabs relative to copy bandwidth
+constexpr double kResultBytes = 48;  // cost of a result in bytes: the reduction stores results with a stride
 
 double sum_of_cubes(double a, double b, double c) { return a * a * a + b * b * b + c * c * c; }
 double root_of_cubes(double a, double b, double c) { return std::cbrt(sum_of_cubes(a, b, c)); }
 
-// Cycles of all loading warps for a stage, those that wait for the last one too, and the stage's bytes.
+// Cycles of all producer warps for a stage, including waits for the last warp, and the stage's bytes.
 struct StageCopies {
   double cycles;
   double bytes;
@@ -76,7 +76,7 @@ StageCopies stage_copies(const ConvTProblem& problem, const MmaGradWeightInstanc
   }
   const double pixels = std::min(layout.strip, layout.w.in), taps = layout.columns_apart ? layout.block_kw : 1;
   const double columns = layout.columns_apart ? pixels : layout.columns;
-  double lines = 0;  // that warps take one after another
+  double lines = 0;  // lines that warps copy pixel by pixel
   auto cycles = [&](bool runs, double rows, double elems, int64_t vector) {
     if (runs) return rows * kRun;
     lines += rows;
@@ -91,11 +91,11 @@ StageCopies stage_copies(const ConvTProblem& problem, const MmaGradWeightInstanc
   return {all * rounds, element * (rows * pixels * ci + slots * taps * columns * co)};
 }
 
-// Cycles of a stage: of an SM's scheduler where `warps` multiply, and of a warp alone.
+// Cycles of a stage: issue cycles of a scheduler with `warps` consumer warps per SM, and the latency of one warp.
 struct StageProducts {
   double issue;
   double latency;
-  double products;  // of a step
+  double products;  // per step
 };
 StageProducts stage_products(const ConvTProblem& problem, const MmaGradWeightInstance& instance,
                              const MmaGradWeightTile& tile, double warps, double conflicts) {
@@ -109,8 +109,8 @@ StageProducts stage_products(const ConvTProblem& problem, const MmaGradWeightIns
           rows * steps_of_row * (kStepLatency + kReadLatency * reads), products};
 }
 
-// On the reference GPU. `conflicts`: wavefronts of a read of shared memory. False where it is more than `most_us`, as
-// cubes tell before their roots.
+// Estimates a plan on the reference GPU. `conflicts` is the wavefronts per read of shared memory. Returns false early
+// if the estimate exceeds `most_us`; the comparison of cubes avoids the roots.
 bool estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightLayout& layout,
               double conflicts, double most_us, Plan* plan) {
   const DeviceInfo device = h200();
@@ -127,7 +127,7 @@ bool estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   const double reduced = kReduction * static_cast<double>(plan->workspace_bytes) +
                          kResultBytes * static_cast<double>(weight_elements(problem));
   const double reduction = reduced / (device.copy_gb_per_s * 1e3), store = kStore * stage.products * layout.warps;
-  const double most = ((most_us - kLaunch - reduction) * kCyclesPerUs / waves - store) / stages;  // cycles of a stage
+  const double most = ((most_us - kLaunch - reduction) * kCyclesPerUs / waves - store) / stages;  // cycles per stage
   if (sum_of_cubes(stage.issue, stage.latency, load) * (1 - 1e-6) > most * most * most) return false;
   const double cta = stages * root_of_cubes(stage.issue, stage.latency, load) + store;
   plan->compute_us = waves * cta / kCyclesPerUs;
@@ -143,7 +143,7 @@ bool estimate(const ConvTProblem& problem, const MmaGradWeightInstance& instance
   return true;
 }
 
-// Whether every plan of a tile, whatever its pipeline and chunks, takes longer than `most_us`.
+// Whether all plans of a tile, for any pipeline and chunks, take longer than `most_us`.
 bool takes_longer(const ConvTProblem& problem, const MmaGradWeightInstance& instance, const MmaGradWeightTile& tile,
                   double conflicts, double most_us) {
   if (most_us == HUGE_VAL) return false;
@@ -158,7 +158,7 @@ bool takes_longer(const ConvTProblem& problem, const MmaGradWeightInstance& inst
   const double stages = passes * units / tile.tile_units / device.num_sms;
   const StageProducts stage = stage_products(problem, instance, tile, warps, conflicts);
   const double resident = std::max(1, resident_threads(instance) / (32 * (warps + 1)));
-  const double us = stages / kCyclesPerUs;  // of a cycle of a stage
+  const double us = stages / kCyclesPerUs;  // total time per cycle of a stage
   const double memory_us =
       static_cast<double>(element_bytes(problem.dtype)) * input_elements(problem) / (device.copy_gb_per_s * 1e3);
   const double reduced = kReduction * static_cast<double>(slab_bytes(problem, 1)) +
@@ -169,14 +169,14 @@ bool takes_longer(const ConvTProblem& problem, const MmaGradWeightInstance& inst
   return most < 0 || kRounded * cubes > most * most * most;
 }
 
-// Vectors behind the pixels of both operands, where channels are innermost.
+// Padding vectors after the pixels of both operands, with channels innermost.
 struct PixelPadding {
   int32_t x;
   int32_t gy;
   double conflicts;
 };
 
-// Of a block: rows of pixels as whole runs where that can be, and what meets fewest bank conflicts.
+// Paddings to try for a block: none if rows can be copied as runs, and the padding with the fewest bank conflicts.
 std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaGradWeightTile& block) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   constexpr int32_t kMost = 3;
@@ -202,7 +202,7 @@ std::vector<PixelPadding> pixel_paddings(const ConvTProblem& problem, const MmaG
   return runs ? std::vector<PixelPadding>{none, fewest} : std::vector<PixelPadding>{fewest};
 }
 
-// Completes a plan whose tile was laid out; false where it is not legal, or takes more than `most_us`.
+// Completes a plan with a layout. Returns false if it is illegal or takes more than `most_us`.
 bool complete(const ConvTProblem& problem, const MmaGradWeightLayout& layout, double conflicts, double most_us,
               Plan* plan) {
   if (layout.shared_bytes > h200().shared_per_block) return false;
@@ -213,8 +213,8 @@ bool complete(const ConvTProblem& problem, const MmaGradWeightLayout& layout, do
                   most_us, plan);
 }
 
-// Completes a plan with chunks for so many waves of CTAs, before orders are chosen. `layout` is that of chunks of one
-// unit, of which there are the most.
+// Completes a plan with chunks for `waves` waves of CTAs, before the orders of pixels and rows are chosen. `layout`
+// must be the layout with one unit per chunk.
 bool complete_in_waves(const ConvTProblem& problem, MmaGradWeightLayout* layout, double conflicts, int32_t waves,
                        double most_us, Plan* plan) {
   if (layout->shared_bytes > h200().shared_per_block) return false;
@@ -229,18 +229,18 @@ bool complete_in_waves(const ConvTProblem& problem, MmaGradWeightLayout* layout,
   return complete(problem, *layout, conflicts, most_us, plan);
 }
 
-// Sizes of at most `most` into which `total` is divided evenly.
+// Sizes up to `most` that divide `total` into parts that are as equal as possible.
 std::vector<int32_t> even_sizes(int64_t total, int32_t most) {
   std::vector<int32_t> sizes;
   for (int64_t count = ceil_div(total, int64_t{most}); sizes.size() < 6;) {
     sizes.push_back(static_cast<int32_t>(ceil_div(total, count)));
     if (sizes.back() == 1) break;
-    count = ceil_div(total, int64_t{sizes.back()} - 1);  // the next that makes them smaller
+    count = ceil_div(total, int64_t{sizes.back()} - 1);  // the next count with smaller sizes
   }
   return sizes;
 }
 
-// Tiles of one instance that are no waste, without stages.
+// Calls consider() for the blocks of an instance that waste few products.
 template <typename Consider>
 void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instance, Consider consider) {
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
@@ -250,7 +250,7 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
   const std::vector<int32_t> sizes_ci = even_sizes(group_ci, 64), sizes_co = even_sizes(group_co, 64),
                              sizes_kh = even_sizes(problem.h.kernel, 16), sizes_kw = even_sizes(problem.w.kernel, 16);
   double least_waste = HUGE_VAL;
-  for (const bool counts : {true, false}) {  // first the least waste, then all that are near it
+  for (const bool counts : {true, false}) {  // first find the least waste, then consider all blocks near it
     for (const int32_t block_ci : sizes_ci) {
       const int32_t column_units = ceil_div(block_ci, 8 * instance.column_tiles);
       for (const int32_t block_kw : sizes_kw) {
@@ -279,7 +279,7 @@ void each_block(const ConvTProblem& problem, const MmaGradWeightInstance& instan
 
 void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight || problem.batch == 0) return;
-  if (problem.c_in == problem.groups && problem.c_out == problem.groups) return;  // one sum in 128 would exist
+  if (problem.c_in == problem.groups && problem.c_out == problem.groups) return;  // would use one accumulator in 128
   const DeviceInfo reference = h200();
   const double longer = reference.num_sms * reference.clock_ghz / (device.num_sms * device.clock_ghz);
   const double most_us = plans->most_us / longer;
@@ -297,9 +297,9 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
     Plan trial = begin_plan(instance.name, problem.precision, MmaGradWeightTile{});
     MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
     MmaGradWeightLayout layout;
-    // Of every block the strip and rows that are best with one pipeline; of the best of these every pipeline.
+    // First find the best strips and rows of each block with one pipeline. Then try all pipelines of the best tiles.
     BestPlans tiles(plans->only_best ? 16 : 48, kPipelined * most_us), piped(4, most_us);
-    std::map<std::array<int32_t, 3>, std::vector<PixelPadding>> known_paddings;  // rows of taps change none
+    std::map<std::array<int32_t, 3>, std::vector<PixelPadding>> known_paddings;  // independent of block_kh
     each_block(problem, instance, [&](int32_t block_ci, int32_t block_co, int32_t block_kh, int32_t block_kw) {
       tile = MmaGradWeightTile{index, 16, 1, block_ci, block_co, block_kh, block_kw, 1, 2, 2, false, 0, 0, 0};
       std::vector<std::array<int32_t, 2>> strips_and_units;
@@ -344,7 +344,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
         }
       }
     }
-    // Pipelines of a tile meet the same conflicts.
+    // Bank conflicts do not depend on the pipeline.
     std::map<std::array<int32_t, 8>, std::pair<MmaGradWeightTile, double>> known_banks;
     for (Plan plan : piped.plans()) {
       MmaGradWeightTile& wanted = tile_of<MmaGradWeightTile>(plan);

@@ -1,4 +1,4 @@
-// The gradient of the weight: the tile of a warp, rows of the GEMM, and steps of pixels added one by one.
+// Gradient of the weight: the tile of a warp, rows of the GEMM, and exact steps without tensor cores.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -13,8 +13,8 @@ template <DataType kDataTypeValue, int kRowTilesValue, int kColumnTilesValue, We
 struct GradWeightTraits {
   static constexpr DataType kDataType = kDataTypeValue;
   using Element = typename element::ElementOf<kDataType>::type;
-  static constexpr int kRowTiles = kRowTilesValue;  // of 16, of a warp
-  static constexpr int kColumnTiles = kColumnTilesValue;  // of 8
+  static constexpr int kRowTiles = kRowTilesValue;  // of 16 rows, per warp
+  static constexpr int kColumnTiles = kColumnTilesValue;  // of 8 columns, per warp
   static constexpr bool kChannelsInner = kOperandsValue == WeightOperands::kPixels;
 };
 
@@ -23,15 +23,15 @@ struct GradWeightTraits {
 template <typename Traits>
 using WeightAccumulators = float[Traits::kRowTiles][Traits::kColumnTiles][4];
 
-// A row of the GEMM as the table has it.
+// Table entry of a row of the GEMM.
 struct GemmRow {
-  int32_t place;   // bytes of a stage from grad_output's element of row 0
-  int32_t row;     // of grad_output, from the one that tap 0 reads
+  int32_t place;   // byte offset in a stage from grad_output's element of row 0
+  int32_t row;     // row and column of grad_output, relative to those of tap 0
   int32_t column;
-  int32_t weight;  // row of a slab, or -1: it does not exist
+  int32_t weight;  // row of a slab; -1: does not exist
 };
 
-// An element of shared memory as an operand.
+// Loads an element from shared memory as a TF32 operand.
 template <typename Element>
 __device__ __forceinline__ uint32_t load_operand(uint32_t s_element) {
   if constexpr (sizeof(Element) == 4) {
@@ -43,11 +43,11 @@ __device__ __forceinline__ uint32_t load_operand(uint32_t s_element) {
   }
 }
 
-// Where a step lies, for pixels or taps that may not exist.
+// Coordinates of a step with pixels or taps that may not exist.
 struct Border {
-  int32_t row;         // of grad_output, that tap row 0 reads
-  int32_t column;      // that tap column 0 reads for pixel 0 of the step's first
-  int32_t end_column;  // what it would read for the first pixel that does not exist
+  int32_t row;         // row of grad_output that tap row 0 reads
+  int32_t column;      // column that tap column 0 reads for the step's first pixel
+  int32_t end_column;  // column that it would read for the first pixel past the end
   int32_t out_h;
   int32_t out_w;
 
@@ -58,14 +58,14 @@ struct Border {
   }
 };
 
-// Steps of a row of pixels whose pixels all exist, with all taps of the CTA.
+// Range of steps of a row of pixels for which all pixels and all taps of the CTA exist.
 struct InsideSteps {
   int32_t first;
   int32_t end;
 };
 
-// column: what tap column 0 reads for the row's first pixel; step_columns, widest: from a step's first pixel to the
-// next step's, and to its own last.
+// `column` is the column that tap column 0 reads for the row's first pixel. `step_columns` and `widest` are the
+// distances from a step's first pixel to the next step's first and to its own last.
 __device__ __forceinline__ InsideSteps inside_steps(const GradWeightParams& params, int32_t column, int32_t end_column,
                                                     int32_t step_columns, int32_t widest) {
   const int32_t last_tap = (params.layout.block_kw - 1) * params.w.dilation;
@@ -76,7 +76,7 @@ __device__ __forceinline__ InsideSteps inside_steps(const GradWeightParams& para
   return InsideSteps{first, end};
 }
 
-// A step pixel by pixel, without tensor cores: exactly the products that exist.
+// Multiplies a step pixel by pixel without tensor cores: only the products that exist.
 template <typename Traits>
 __device__ __forceinline__ void multiply_pixels(WeightAccumulators<Traits>& r_acc, const GradWeightParams& params,
                                                 const Border& border, uint32_t s_gy, uint32_t s_x, int32_t first_column,

@@ -1,5 +1,4 @@
-// The compiled kernels of the mma engine: the lists that dispatch, planning, tests and the files of instances/ read.
-// Rows of float16 and bfloat16 are the same but for the dtype.
+// All kernels of the mma engine, one row each. The rows of float16 and bfloat16 differ only in the dtype.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace convt {
 
-// Of the forward pass: a warp adds up `column_tiles` x 16 columns times `position_tiles` x 8 positions.
+// Forward pass: a warp accumulates `column_tiles` x 16 columns by `position_tiles` x 8 positions.
 struct MmaInstance {
   const char* name;
   DataType dtype;
@@ -18,7 +17,7 @@ struct MmaInstance {
   int32_t position_tiles;
 };
 
-// Of the gradient of the input: `row_tiles` x 16 channels times `position_tiles` x 8 positions.
+// Gradient of the input: a warp accumulates `row_tiles` x 16 channels by `position_tiles` x 8 positions.
 struct MmaGradInputInstance {
   const char* name;
   DataType dtype;
@@ -30,11 +29,11 @@ struct MmaGradInputInstance {
 // Operands are sums of two TF32 numbers.
 constexpr bool is_split(Precision precision) { return precision == Precision::kTf32x3; }
 
-// What are neighbours in the operands' memory and in a stage of the gradient of the weight: columns, or channels of a
-// pixel.
+// The contiguous dimension of both operands and of a stage in the gradient of the weight: columns, or channels.
 enum class WeightOperands : int32_t { kColumns, kPixels };
 
-// Of the gradient of the weight: `row_tiles` x 16 (output channel, tap) pairs times `column_tiles` x 8 input channels.
+// Gradient of the weight: a warp accumulates `row_tiles` x 16 (output channel, tap) pairs by `column_tiles` x 8 input
+// channels.
 struct MmaGradWeightInstance {
   const char* name;
   DataType dtype;
@@ -49,7 +48,7 @@ inline constexpr MmaInstance kMmaInstances[] = {
     {"mma_f16_16x64", DataType::kFloat16, Precision::kHalf, 1, 8},
     {"mma_bf16_16x64", DataType::kBFloat16, Precision::kHalf, 1, 8},
 };
-// Of tiles of whole rows.
+// mma_rows.
 inline constexpr MmaInstance kMmaRowsInstances[] = {
     {"mma_tf32_rows_48x32", DataType::kFloat32, Precision::kTf32, 3, 4},
     {"mma_f16_rows_48x32", DataType::kFloat16, Precision::kHalf, 3, 4},
@@ -116,7 +115,7 @@ inline constexpr int32_t kNumMmaGradWeightInstances = count_of(kMmaGradWeightIns
 
 namespace convt::mma_sm90a {
 
-// The kernel of a row of kMmaInstances, and of the other lists.
+// The kernel of a row of each list.
 const void* kernel_of(int32_t instance);
 const void* rows_kernel_of(int32_t instance);
 const void* grad_input_kernel_of(int32_t instance);

@@ -1,7 +1,7 @@
-// Forward pass of layers with few channels on tensor cores, by matrix products of a warp. A CTA keeps the weights of a
-// *pass* in shared memory and walks tiles of positions: source tile in as it is in memory, turned into planes of
-// channels, all taps of all phases multiplied from there, staged, and stored as contiguous runs, while the next tiles'
-// sources are on their way. Called by launch/. Must not know: torch, how the plan was chosen.
+// Kernel of the mma family: forward pass of layers with few channels, with mma.sync. A CTA keeps the weights of a
+// *pass* in shared memory and iterates over tiles of positions. It copies a source tile, converts it to planes of
+// channels, multiplies all taps of all phases, collects the results in shared memory and stores them as contiguous
+// runs. Copies of the next source tiles overlap this. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "mma_sm90a/loader.cuh"
@@ -13,7 +13,7 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// What the columns are: (channel << 16 | H phase << 8 | W phase), and their classes' taps (along H << 16 | along W).
+// Lists the columns: (channel << 16 | H phase << 8 | W phase), and the taps of their classes (along H << 16 | along W).
 __device__ __forceinline__ void list_columns(const Params& params, const Pass& pass, int2* s_list) {
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < params.column_tiles * kMmaColumns; index += params.threads) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void list_columns(const Params& params, const Pass& p
   }
 }
 
-// Where columns are staged, with their biases; where their weights begin, for each tap.
+// Fills the tables of columns: their offsets in the results and biases, and the offsets of their weights for each tap.
 template <typename Traits>
 __device__ __forceinline__ void place_columns(const Params& params, const Pass& pass, const int2* s_list,
                                               int2* s_columns, int32_t* s_places) {
@@ -43,7 +43,8 @@ __device__ __forceinline__ void place_columns(const Params& params, const Pass& 
   }
 }
 
-// Where positions lie in the operand and in the staged tile; the steps of K of each unit of columns; rows of biases.
+// Fills the tables of positions (offsets in the operand and in the results) and of steps of K per column unit, and the
+// rows of repeated biases.
 template <typename Traits>
 __device__ __forceinline__ void make_tables(const Params& params, const Pass& pass, const int2* s_list,
                                             int2* s_positions, Step* s_steps, unsigned char* s_biases) {
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
 #ifdef CONVT_HAS_WGMMA
   using Element = typename Traits::Element;
   extern __shared__ __align__(16) unsigned char s_bytes[];
-  __shared__ TileStore s_stores[2];  // of this tile and the one before
+  __shared__ TileStore s_stores[2];  // current and previous tile
   auto* s_stage = s_bytes + params.stage_begin;
   auto* s_biases = s_bytes + params.bias_begin;
   auto* s_columns = reinterpret_cast<int2*>(s_bytes + params.column_begin_bytes);
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
 
   const Pass pass = pass_of_block(params);
   const int32_t num_chunks = pass.filled_h != 0 ? params.num_chunks : 1;
-  // Stages that are on their way: the next one to ask for, and its slot.
+  // The next stage to load, and its slot.
   const bool loads = static_cast<int32_t>(threadIdx.x) < params.loaders;
   const bool stores = warp == params.warps - 1 || params.loaders == params.threads;
   int32_t next_tile = pass.first_tile, next_chunk = 0, slot = 0;
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
     ptx::cp_async_commit();
   };
   for (int32_t i = 0; i < params.raw_slots; ++i) load_next(i);
-  // While the weights are loaded, what the columns are takes the staged results' place.
+  // While weights are loaded, the list of columns uses the memory of the results.
   auto* s_list = reinterpret_cast<int2*>(s_stage);
   auto* s_places = reinterpret_cast<int32_t*>(s_list + params.column_tiles * kMmaColumns);
   list_columns(params, pass, s_list);
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
   make_tables<Traits>(params, pass, s_list, s_positions, s_steps, s_biases);
   __syncthreads();  // the places are complete
   if (pass.filled_h != 0) load_weights<Traits>(params, pass, s_bytes + params.weight_begin, s_places);
-  __syncthreads();  // the lists have been used
+  __syncthreads();  // the lists may be overwritten
 
   const int32_t runs = params.tile_h * pass.num_phases_h * pass.num_co;
   int32_t staged_shift = -1;
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
   for (int32_t index = pass.first_tile; index < pass.end_tile; ++index) {
     TileStore* s_store = s_stores + (index & 1);
     if (threadIdx.x == 0) *s_store = make_tile_store<Traits>(params, pass, tile_of(params, index));
-    if (pass.filled_h == 0) __syncthreads();  // the tile's place is known to everybody
+    if (pass.filled_h == 0) __syncthreads();  // all threads may read *s_store
     Accumulators<Traits> r_acc;
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < num_chunks && pass.filled_h != 0; ++chunk) {
@@ -144,13 +145,13 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
         } else {
           ptx::cp_async_wait<1>();
         }
-        // The raw stage is complete; with several chunks, whose loaders are all threads: everybody has multiplied the
-        // one before. Between tiles the barrier of the staged tile says that.
+        // The raw stage is complete. With several chunks all threads are loaders, and they have finished the products
+        // of the previous stage. Between tiles, the barrier of the results guarantees that.
         ptx::named_barrier(1, params.loaders);
         make_operand<Traits>(params, chunk, s_raw + slot * params.raw_bytes, s_operand);
       }
       if (stores && chunk == num_chunks - 1) ptx::bulk_wait_read();
-      __syncthreads();  // the operand is complete; the tile before has left
+      __syncthreads();  // the operand is complete; the previous tile is stored
       load_next(slot);
       slot = slot + 1 == params.raw_slots ? 0 : slot + 1;
 #pragma unroll 1
@@ -180,11 +181,11 @@ __global__ void __launch_bounds__(kMaxMmaThreads, 2) forward(const __grid_consta
       staged_shift = s_store->shift;
     }
     ptx::fence_proxy_async();
-    __syncthreads();  // the staged tile is complete
+    __syncthreads();  // the results are complete
     if (stores) store_bodies<Traits>(params, runs, *s_store, s_runs, s_results, s_biases);
     if (loads) store_edges<Traits>(params, pass, runs, *s_store, s_runs, s_results, s_biases);
   }
-  ptx::bulk_wait_read();  // shared memory goes to another CTA when this one ends
+  ptx::bulk_wait_read();  // shared memory must stay valid until the stores have read it
 #endif
 }
 

@@ -1,4 +1,4 @@
-// Launches of the mma engine: what its kernels are told beside their layouts.
+// Launches of the mma engine: kernel parameters in addition to the layouts.
 #include "reduce/launch.h"
 
 #include <stdexcept>
@@ -35,7 +35,7 @@ mma_sm90a::PixelCopies pixel_copies(const void* elements, const int64_t (&stride
   return {FastDivmod::of(vectors), 32 / vectors, 32 % vectors, static_cast<int32_t>(bytes)};
 }
 
-// Rows of grad_output begin and end on vectors, so that copies of whole vectors write nothing beside them.
+// Whether rows of grad_output start and end on vectors, so that copies of whole vectors stay within their row.
 bool has_rows_of_vectors(const ConvTProblem& problem, bool channels_inner, const void* gy) {
   const int64_t* stride = problem.y_stride;
   auto on_vectors = [&](int64_t elems) { return elems * element_bytes(problem.dtype) % 16 == 0; };
@@ -51,8 +51,7 @@ void launch_mma(const ConvTProblem& problem, const Plan& plan, const MmaTile& ti
   mma_sm90a::Params params{};
   check_layout(make_mma_layout(problem, tile, &params), params, plan);
   set_tensors(pointers, &params);
-  // The source may begin anywhere. Where it does not begin on a vector, its columns are copied one by one into the same
-  // places.
+  // If the source is not aligned to a vector, elements are copied one by one to the same addresses.
   if (!is_aligned(params.source, 16)) copy_elements(&params);
   launch_kernel(mma_sm90a::kernel_of(tile.instance), grid_of(plan), stream, params);
 }
@@ -63,7 +62,7 @@ void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const MmaRow
   mma_sm90a::Params params{};
   check_layout(make_mma_rows_layout(problem, tile, &params), params, plan);
   set_tensors(pointers, &params);
-  // The source may begin anywhere. Where it does not begin on a vector, its columns are loaded one by one.
+  // If the source is not aligned to a vector, elements are loaded one by one.
   if (!is_aligned(params.source, 4 * element_bytes(problem.dtype))) params.vector = 1;
   launch_kernel(mma_sm90a::rows_kernel_of(tile.instance), grid_of(plan), stream, params);
 }

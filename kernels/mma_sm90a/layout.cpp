@@ -1,4 +1,4 @@
-// The layouts of both kernels of the forward pass: what they have in common, tiles of positions, tiles of whole rows.
+// Layouts of the forward families: common parts, mma, mma_rows.
 #include "mma_sm90a/layout.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
 int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 
-// Filled phases by the taps that they have; their number, or -1 where the table is too small.
+// Groups the phases with taps into classes. Returns the number of classes, or -1 if the table is too small.
 int32_t make_classes(const PhaseAxis& axis, MmaClass* classes) {
   int32_t count = 0;
   for (int32_t phase = 0; phase < axis.out_stride; ++phase) {
@@ -28,7 +28,7 @@ int32_t make_classes(const PhaseAxis& axis, MmaClass* classes) {
   return count;
 }
 
-// What both have in common: columns, of a layout that has been begun.
+// Sets the columns of a layout from begin_mma_layout().
 void make_columns(int32_t block_co, bool split_phases, const MmaInstance& instance, MmaLayout* layout) {
   layout->split_phases = split_phases ? layout->h.out_stride : 1;
   layout->block_co = block_co;
@@ -44,7 +44,7 @@ void make_columns(int32_t block_co, bool split_phases, const MmaInstance& instan
   layout->column_tiles = layout->column_units * instance.column_tiles;
 }
 
-// What is copied of one channel.
+// Sets the copies of one channel.
 void list_places(MmaLayout* layout) {
   layout->vectors = layout->pitch / layout->vector;
   layout->places = layout->rows * layout->vectors;
@@ -52,7 +52,7 @@ void list_places(MmaLayout* layout) {
   layout->by_places = SmallDivmod::of(layout->places);
 }
 
-// The source tile of one channel, raw and as operand. False where it is far beyond what fits.
+// Sets the layout of a channel of the source tile, raw and operand. Returns false if it is far too large.
 bool lay_out_source(int32_t element, MmaLayout* layout) {
   const PhaseAxis &h = layout->h, &w = layout->w;
   const int64_t* stride = layout->source_stride;
@@ -69,12 +69,12 @@ bool lay_out_source(int32_t element, MmaLayout* layout) {
   if (int64_t{layout->rows} * layout->pitch > kMostElements) return false;
   list_places(layout);
   layout->raw_channel = layout->rows * layout->pitch;
-  // Four planes of a step are read by neighbouring lanes: 32 banks.
+  // Adjacent lanes read four planes of a step, which must be in different banks.
   layout->plane = layout->raw_channel + (layout->raw_channel % 8 == 0 ? 4 : 0);
   return true;
 }
 
-// Where rows of the result begin on sectors but tiles of a row do not, positions begin earlier, so that tiles do too.
+// If rows of the result are aligned to sectors but tiles are not, starts positions earlier to align tiles.
 void begin_on_sectors(int32_t tile_w, int32_t sector, PhaseAxis* w) {
   if (tile_w >= w->positions || tile_w * w->out_stride % sector != 0) return;
   for (int32_t before = 0; before < sector; ++before) {
@@ -148,12 +148,12 @@ bool finish_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayo
   layout->num_chunks = layout->steps / layout->chunk_steps;
   layout->loaders = layout->num_chunks > 1 ? plan.threads : plan.threads - 32;
   if (layout->steps % layout->chunk_steps != 0) return false;
-  // Accumulators of several stages stay in the registers of their warp.
+  // With several stages per tile, a warp keeps the accumulators of a single unit in registers.
   if (layout->num_chunks > 1 && layout->column_units * layout->position_units > layout->warps) return false;
   if (!lay_out_source(element, layout)) return false;
   layout->raw_slots = plan.raw_slots;
 
-  // Congruent to the result's strides modulo 16 bytes, so that staged runs and the result's are aligned alike.
+  // Pitches are congruent to the result's strides modulo 16 bytes, so that shared and global runs have equal alignment.
   const int32_t width = round_up(plan.tile_w * w.out_stride, vector) + vector;
   const int32_t filled = plan.split_phases ? 1 : h.num_filled;
   layout->joined_rows =
@@ -168,7 +168,7 @@ bool finish_mma_layout(const ConvTProblem& problem, const MmaTile& plan, MmaLayo
 
   const int64_t raw = int64_t{round_up(layout->chunk_ci, kMmaLoadChannels)} * layout->raw_channel * element;
   const int64_t operand = int64_t{layout->chunk_steps} * 4 * layout->plane * 8;
-  // While the weights are loaded, what the columns are takes the staged results' place.
+  // While weights are loaded, the list of columns uses the memory of the results.
   const int64_t list = int64_t{4} * (layout->taps + 2) * layout->column_tiles * kMmaColumns;
   const int64_t staged = std::max((int64_t{plan.block_co} * layout->stage_channel + vector) * element, list);
   const int64_t weights = int64_t{layout->taps} * layout->steps * layout->column_tiles * 512;
@@ -210,12 +210,12 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, 
   PhaseAxis& w = layout->w;
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t sector = 32 / element;
-  // A tile's rows of a channel follow each other in memory, and the shortest has whole sectors.
+  // A tile's rows of a channel must be contiguous, and each row must contain a whole sector.
   if (y_stride[2] != w.out || w.out < 2 * sector) return false;
 
   layout->warps = plan.warps + kMmaRowsStorers;
   layout->threads = 32 * layout->warps;
-  // Units begin where vectors of four columns do.
+  // Units start at multiples of four columns.
   const int32_t before = w.first % 4;
   w.first -= before, w.positions += before;
   layout->interleaved = plan.interleaved;
@@ -239,8 +239,8 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, 
   const int64_t units = int64_t{layout->position_units} * layout->column_units;
   if (units > 4096 || units * units * tiles > INT32_MAX) return false;  // for the divisors
   layout->units = static_cast<int32_t>(units);
-  // Barriers count to two, and slots become free in the order of their tiles: a warp that has waited for one tile's
-  // slot must not be two rounds of it ahead when it waits for the next one.
+  // Barrier parity distinguishes two phases, and slots are released in the order of their tiles. Between two waits, a
+  // warp must therefore not advance by two rounds of the slots.
   if (plan.warps > units * plan.slots) return false;
   bool vectors =
       w.in % 4 == 0 && problem.x_stride[0] % 4 == 0 && problem.x_stride[1] % 4 == 0 && problem.x_stride[2] % 4 == 0;
@@ -251,8 +251,8 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, 
   layout->vector = vectors ? 4 : 1;
   layout->groups_of_steps = h.num_taps * layout->steps * layout->runs_w;
 
-  // A staged channel is what memory has of it, and begins in a sector as it does there: bulk copies between places that
-  // are not congruent modulo 32 bytes take half as long again.
+  // A channel in shared memory has the same contents and the same offset in a sector as in global memory. Bulk copies
+  // between addresses that are not congruent modulo 32 bytes take 1.5 times as long.
   const int64_t row_step = int64_t{h.out_stride} * w.out;
   const double last_step = layout->steps * (32.0 / element) * std::abs(static_cast<double>(problem.x_stride[1])) +
                            (h.greatest_offset - h.least_offset) * std::abs(static_cast<double>(problem.x_stride[2])) +
@@ -267,7 +267,7 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, 
   layout->slots = plan.slots;
   const int64_t slot = int64_t{plan.block_co} * layout->stage_channel + sector;
   const int64_t weights = int64_t{layout->taps} * layout->steps * layout->column_tiles * 512;
-  // While the weights are loaded, what the columns are takes the staged results' place.
+  // While weights are loaded, the list of columns uses the memory of the slots.
   const int64_t list = int64_t{4} * (layout->taps + 2) * layout->column_tiles * kMmaColumns;
   constexpr int64_t kMostBytes = 1 << 18;  // more than any GPU has
   if (slot * plan.slots * element + weights + list > kMostBytes) return false;

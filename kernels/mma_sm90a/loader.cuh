@@ -1,5 +1,5 @@
-// Global memory -> shared memory: source tiles as they are in memory, then as operand; weights as fragments. What lies
-// outside the source is zero.
+// Global memory -> shared memory: source tiles, first copied unchanged, then converted to the operand; weights as
+// fragments. Elements outside the source are zero.
 #pragma once
 
 #include "mma_sm90a/mainloop.cuh"
@@ -11,7 +11,7 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// The chunk's channels at the tile's rows and columns, as they are in memory.
+// Copies the chunk's channels of the tile's rows and columns unchanged.
 template <typename Traits>
 __device__ __forceinline__ void load_raw(const Params& params, const Pass& pass, const Tile& tile, int32_t chunk,
                                          uint32_t s_raw) {
@@ -59,12 +59,12 @@ __device__ __forceinline__ void load_raw(const Params& params, const Pass& pass,
   }
 }
 
-// Raw channels -> planes of 8 bytes of channels a position: float32 rounded to TF32, zeros for channels that do not
-// exist.
+// Raw channels -> planes with 8 bytes of channels per position. Rounds float32 to TF32. Missing channels are zero.
 template <typename Traits>
 __device__ __forceinline__ void make_operand(const Params& params, int32_t chunk, uint32_t s_raw, uint32_t s_operand) {
   using Element = typename Traits::Element;
-  constexpr int kChannels = Traits::kPlaneChannels, kWords = sizeof(Element);  // of a quad: four positions of a channel
+  constexpr int kChannels = Traits::kPlaneChannels,
+                kWords = sizeof(Element);  // kWords: per quad, four positions of a channel
   const int32_t channels = min(params.chunk_ci, params.group_ci - chunk * params.chunk_ci);
   const int32_t items = params.chunk_steps * 4 * params.by_plane_quads.value;
   const uint32_t raw_channel = params.raw_channel * static_cast<uint32_t>(sizeof(Element));
@@ -89,7 +89,7 @@ __device__ __forceinline__ void make_operand(const Params& params, int32_t chunk
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       if (begin + i * params.loaders >= items) break;
-      uint32_t r_planes[2][4];  // of positions 0 and 1, of 2 and 3
+      uint32_t r_planes[2][4];  // positions 0 and 1; positions 2 and 3
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         if constexpr (sizeof(Element) == 4) {
@@ -112,7 +112,8 @@ __device__ __forceinline__ void make_operand(const Params& params, int32_t chunk
   }
 }
 
-// Where a column's weights of a tap begin, from those of the pass's first channel, or -1 where it has no such tap.
+// Element offset of a column's weights of a tap, relative to the pass's first channel; -1 if the column has no such
+// tap.
 __device__ __forceinline__ int32_t weight_place(const Params& params, const Pass& pass, int32_t tap, int32_t co,
                                                 int32_t phase_h, int32_t phase_w) {
   const int32_t t_h = tap / params.w.num_taps, t_w = tap - t_h * params.w.num_taps;
@@ -122,8 +123,8 @@ __device__ __forceinline__ int32_t weight_place(const Params& params, const Pass
                               k_w * params.weight_stride[3]);
 }
 
-// All weights of the pass: [chunk][tap][step of K][column tile][lane][its 16 bytes of the first operand].
-// s_places: weight_place() of each tap and column.
+// Loads all weights of the pass: [chunk][tap][step of K][column tile][lane][16 bytes of operand A]. s_places contains
+// weight_place() of each tap and column.
 template <typename Traits>
 __device__ __forceinline__ void load_weights(const Params& params, const Pass& pass, unsigned char* s_weights,
                                              const int32_t* s_places) {
@@ -138,7 +139,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Pass& p
   constexpr int kBatch = 8 / kChannels;  // all loads before the first store
 #pragma unroll 1
   for (int32_t begin = warp; begin < fragments; begin += kBatch * params.warps) {
-    Element r_weight[kBatch][2][kChannels];  // of columns g and g + 8
+    Element r_weight[kBatch][2][kChannels];  // columns g and g + 8
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int32_t fragment = begin + i * params.warps;

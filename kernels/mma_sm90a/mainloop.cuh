@@ -1,5 +1,5 @@
-// What a warp of the mma engine multiplies: instances and fragments; in the forward pass a unit, which is its position
-// tiles times its column tiles, all taps of a stage's channels.
+// Traits and fragments of the mma engine, and the main loop of the mma family. A warp multiplies one unit, position
+// tiles x column tiles, over all taps and channels of a stage.
 #pragma once
 
 #include "element/arithmetic.cuh"
@@ -11,19 +11,19 @@
 
 namespace convt::mma_sm90a {
 
-// One instance at compile time. kSplit: operands are sums of two TF32 numbers (tf32x3).
+// Compile-time parameters of an instance. kSplit: operands are sums of two TF32 numbers (tf32x3).
 template <DataType kDataTypeValue, int kColumnTilesValue, int kPositionTilesValue, bool kSplitValue = false>
 struct Traits {
   static constexpr DataType kDataType = kDataTypeValue;
   using Element = typename element::ElementOf<kDataType>::type;
   static constexpr bool kSplit = kSplitValue;
-  static constexpr int kColumnTiles = kColumnTilesValue;  // of a warp
+  static constexpr int kColumnTiles = kColumnTilesValue;  // per warp
   static constexpr int kPositionTiles = kPositionTilesValue;
   static constexpr int kUnitPositions = kPositionTiles * kMmaPositions;
   static constexpr int kUnitColumns = kColumnTiles * kMmaColumns;
-  static constexpr int kPlaneChannels = 8 / sizeof(Element);  // of the 8 bytes that a plane holds of a position
+  static constexpr int kPlaneChannels = 8 / sizeof(Element);  // a plane contains 8 bytes per position
   static constexpr int kVector = 16 / sizeof(Element);
-  static constexpr int kStepElements = 32 / sizeof(Element);  // of K
+  static constexpr int kStepElements = 32 / sizeof(Element);  // elements of K per step
 
 #ifdef CONVT_HAS_WGMMA
   __device__ __forceinline__ static void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -45,19 +45,19 @@ using Accumulators = float[Traits::kColumnTiles][Traits::kPositionTiles][4];
 
 // A step of K of one tap.
 struct Step {
-  uint32_t source;  // bytes from a position's operand at the least offsets
-  uint32_t mask;    // bit: column tile of the unit that has the tap
+  uint32_t source;  // byte offset from a position's operand at the least offsets
+  uint32_t mask;    // bit m: column tile m of the unit uses the tap
 };
 
-// Weights are the first operand, whose rows are columns of the pass; positions the second.
+// Weights are operand A, with columns of the pass as rows. Positions are operand B.
 template <typename Traits>
 struct Fragments {
   uint32_t weight[Traits::kColumnTiles][4];
   uint32_t source[Traits::kPositionTiles][2];
 };
 
-// A lane's weights of rows g and g + 8 of a first operand, to its 16 bytes of the fragment in shared memory. float32 is
-// rounded to TF32, unless both terms of it will be multiplied.
+// Stores a lane's weights of rows g and g + 8 of operand A to its 16 bytes of the fragment in shared memory. Rounds
+// float32 to TF32, except in tf32x3.
 template <typename Traits>
 __device__ __forceinline__ void store_fragment(unsigned char* s_to,
                                                typename Traits::Element (&r_weight)[2][Traits::kPlaneChannels]) {
@@ -93,8 +93,9 @@ __device__ __forceinline__ void multiply_step(Accumulators<Traits>& r_acc, const
   }
 }
 
-// s_position: the lane's first plane at its positions, at the least offsets; s_weight: the lane's weights of the unit's
-// first column tile, at the stage's first step. Operands are read a step ahead.
+// Multiplies the steps of a stage. s_position: address of the lane's first plane at its positions, at the least
+// offsets. s_weight: address of the lane's weights of the unit's first column tile, at the stage's first step. Operands
+// are loaded one step ahead.
 template <typename Traits>
 __device__ __forceinline__ void multiply(Accumulators<Traits>& r_acc, int32_t steps, const Step* s_steps,
                                          const uint32_t (&s_position)[Traits::kPositionTiles], uint32_t s_weight,

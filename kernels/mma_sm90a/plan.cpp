@@ -1,4 +1,4 @@
-// Candidates of the mma engine and their estimated times.
+// Candidates of the mma family with estimated times.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -10,37 +10,37 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kStaticBytes = 64;       // the kernel's own shared memory
-constexpr int32_t kReservedBytes = 1024;   // shared memory that CUDA keeps of every CTA
-constexpr int32_t kResidentThreads = 512;  // by registers
+constexpr int32_t kStaticBytes = 64;       // static shared memory of the kernel
+constexpr int32_t kReservedBytes = 1024;   // shared memory that CUDA reserves per CTA
+constexpr int32_t kResidentThreads = 512;  // threads per SM, limited by registers
 
-// CTAs of one SM.
+// CTAs per SM.
 int32_t resident_blocks(const DeviceInfo& device, const MmaLayout& layout) {
   return std::min(kResidentThreads / layout.threads,
                   device.shared_per_sm / (layout.shared_bytes + kStaticBytes + kReservedBytes));
 }
 
-// Microseconds of a CTA's phases, one after the other, from a fit to measured plans.
+// Microseconds of a CTA's phases, in execution order, fitted to measured plans.
 constexpr double kLaunch = 7;
 constexpr double kPrologue = 5.4;
-constexpr double kWeightFragment = 0.29;  // of a warp
+constexpr double kWeightFragment = 0.29;  // per fragment of a warp
 constexpr double kTile = 0.06;
 constexpr double kChunk = 0.49;
-constexpr double kConvert = 0.3;    // of a thread's two quads of an operand plane
-constexpr double kProduct = 0.0011;  // of a warp
-constexpr double kOperand = 0.0076;  // of a warp, 256 bytes
+constexpr double kConvert = 0.3;    // per two quads of an operand plane, per thread
+constexpr double kProduct = 0.0011;  // per mma of a warp
+constexpr double kOperand = 0.0076;  // per 256 bytes of operands of a warp
 constexpr double kUnit = 0.09;
-constexpr double kStage = 0.0107;  // of a thread's result
+constexpr double kStage = 0.0107;  // per result of a thread
 constexpr double kBulkCopy = 0.028;
-constexpr double kEdge = 0.047;         // of sixteen lanes' elements outside whole sectors
-constexpr double kEmptyColumn = 0.044;  // of a thread
-constexpr double kLatency = 0.36;      // of memory, until the first of a stage's bytes
-constexpr double kContention = 0.51;   // what 16 warps of an SM cost each other
-// Times the time at copy bandwidth.
+constexpr double kEdge = 0.047;         // per sixteen elements outside whole sectors
+constexpr double kEmptyColumn = 0.044;  // per element of a thread
+constexpr double kLatency = 0.36;      // memory latency of a stage
+constexpr double kContention = 0.51;   // slowdown by 16 warps on an SM
+// Factors of the time at copy bandwidth.
 constexpr double kMemory = 0.91;
-constexpr double kPartialSector = 2.05;  // as 64 bytes
-constexpr double kSourceTile = 1.24;     // bytes that come from L2
-// By how much longer calls took of layers that the fit did not know, beside other families'.
+constexpr double kPartialSector = 2.05;  // per partial sector, relative to 64 bytes
+constexpr double kSourceTile = 1.24;     // bytes loaded from L2
+// Measured slowdown of held-out layers, relative to the estimates of other families.
 constexpr double kLonger = 1.15, kLongerHalf = 1.45;
 
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLayout& layout,
@@ -62,7 +62,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
   const double chunk = kChunk + kConvert * quads + rounds * layout.taps * layout.chunk_steps * step;
   const double stage_bytes = layout.chunk_ci * layout.raw_channel * element;
   const double wait = std::max(0.0, kLatency * (1 + resident * stage_bytes / 32768) - 0.5 * layout.raw_slots * chunk);
-  // Whether places of the result, and with them those of W phases without taps, move from tile to tile.
+  // Whether the alignment of results changes between tiles, so that W phases without taps are filled again.
   const bool moves = layout.tile_h * h.out_stride * layout.result_stride[2] % layout.result_vector != 0;
   const double empty_columns =
       moves ? layout.block_co * layout.tile_h * filled * (w.out_stride - w.num_filled) * layout.tile_w / threads : 0;
@@ -99,7 +99,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, Candid
   if (!begin_mma_layout(problem, &begun)) return;
   const PhaseAxis &h = begun.h, &w = begun.w;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
+  constexpr int64_t kMostChannels = 128;  // per group; the family is for few channels
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
   const auto co = static_cast<int32_t>(group_co);
   const int32_t step_channels = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
@@ -109,7 +109,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, Candid
     if (width < w.positions) widths.push_back(width);
   }
   if (w.positions <= 288) widths.push_back(w.positions);
-  // Heights that leave little of an image's last tile empty.
+  // Heights that leave few positions of an image's last tile unused.
   for (int32_t height = std::min(h.positions, 32); height >= 1; --height) {
     const int32_t tiles = ceil_div(h.positions, height);
     if (ceil_div(h.positions, tiles) == height && (height <= 4 || height % 4 == 0 || tiles <= 8)) {
@@ -129,7 +129,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, Candid
     }
     const int32_t resident = resident_blocks(device, layout);
     if (resident < 1) return;
-    // All CTAs are resident from the beginning, as many of each pass.
+    // All CTAs are resident at once, the same number for each pass.
     tile.blocks_per_pass = std::min(std::max(1, resident * device.num_sms / layout.passes), layout.num_tiles);
     layout.blocks_per_pass = tile.blocks_per_pass;
     layout.num_blocks = int64_t{layout.passes} * layout.blocks_per_pass;
@@ -145,7 +145,7 @@ void add_mma_plans(const ConvTProblem& problem, const DeviceInfo& device, Candid
     BestPlans best(8);
     for (const int32_t width : widths) {
       for (const int32_t height : heights) {
-        // At least three fifths of the positions of the units exist, but in small images.
+        // At least three fifths of the units' positions must exist, except if a tile covers the image.
         const int32_t positions = width * height, units = ceil_div(positions, unit_positions);
         const bool whole = width == w.positions && height == h.positions;
         if (positions > 1024 || (!whole && (positions < 64 || 5 * positions < 3 * units * unit_positions))) continue;

@@ -1,7 +1,7 @@
-// Forward pass of layers with few channels on tensor cores, by tiles of whole rows. A tile's rows of a channel follow
-// each other in memory, those without taps too, and so they are staged: a channel leaves by one bulk copy. Elements
-// without taps are staged once. Warps that multiply go from unit to unit by themselves, with the source straight from
-// global memory; two warps store. Called by launch/. Must not know: torch, how the plan was chosen.
+// Kernel of the mma_rows family: forward pass of layers with few channels, by tiles of whole rows. A tile's rows of a
+// channel are contiguous in global and in shared memory, including rows without taps, so that one bulk copy stores a
+// channel. Elements without taps are filled once. Consumer warps process units independently and load the source from
+// global memory into registers. Two warps store. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
 #include "mma_sm90a/loader.cuh"
@@ -13,17 +13,17 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-inline constexpr int32_t kNoPhase = -(1 << 28);  // outside of every row, as a number of bytes too
+inline constexpr int32_t kNoPhase = -(1 << 28);  // outside every row, also when converted to bytes
 
-// Where a column is staged.
+// A column's offsets in the shared-memory results.
 struct RowsColumn {
-  int32_t place;    // bytes from the tile's first row and column 0
+  int32_t place;    // bytes from column 0 of the tile's first row
   int32_t phase_w;  // kNoPhase: this column is padding
   float bias;
-  int32_t unused;  // 16 bytes in all, which are one read
+  int32_t unused;  // pads to 16 bytes, for one vector load
 };
 
-// Tables: columns, and where their weights begin for each tap; groups of loads, and the steps of K that they serve.
+// Fills the tables: columns, offsets of their weights for each tap, groups of loads, steps of K of each group.
 template <typename Traits>
 __device__ __forceinline__ void make_rows_tables(const Params& params, const Pass& pass, RowsColumn* s_columns,
                                                  int32_t* s_places, RowsStep* s_steps, RowsGroup* s_groups) {
@@ -72,7 +72,7 @@ __device__ __forceinline__ void make_rows_tables(const Params& params, const Pas
   }
 }
 
-// Stages the results of a unit, with the bias: eight neighbouring positions of a column are a lane's.
+// Writes the results of a unit, with the bias, to shared memory. A lane holds eight adjacent positions of a column.
 template <typename Traits, bool kInside>
 __device__ __forceinline__ void stage_rows_columns(const Params& params, const Accumulators<Traits>& r_acc,
                                                    const RowsColumn* s_columns, int32_t column, uint32_t s_row) {
@@ -116,8 +116,8 @@ __device__ __forceinline__ void stage_rows_unit(const Params& params, const Rows
   }
 }
 
-// Batches of groups of loads, unit after unit. A unit's results are staged while the next unit's first loads are on
-// their way.
+// Consumer loop over units, in batches of groups of loads. A unit's results are written to shared memory while the next
+// unit's first loads are in flight.
 template <typename Traits>
 __device__ __forceinline__ void multiply_rows(const Params& params, const Pass& pass, const RowsTiles& tiles,
                                               uint32_t s_slots, uint32_t s_weights, const RowsColumn* s_columns,
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kMaxMmaRowsWarps * 32) forward_rows(const __gr
   const uint32_t s_slots = ptx::shared_address(s_bytes), s_barriers = s_slots + params.barriers_begin;
   const Pass pass = pass_of_block(params);
 
-  // While the weights are loaded, where they begin takes the staged results' place.
+  // While weights are loaded, their offsets use the memory of the slots.
   auto* s_places = reinterpret_cast<int32_t*>(s_bytes);
   make_rows_tables<Traits>(params, pass, s_columns, s_places, s_steps, s_groups);
   if (threadIdx.x == 0) {
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kMaxMmaRowsWarps * 32) forward_rows(const __gr
   }
   __syncthreads();  // the places are complete
   load_weights<Traits>(params, pass, s_bytes + params.weight_begin, s_places);
-  __syncthreads();  // the places have been used
+  __syncthreads();  // the places may be overwritten
   const RowsTiles tiles = rows_tiles(params, pass);
 #pragma unroll 1
   for (int32_t slot = 0; slot < min(params.slots, tiles.count); ++slot) {
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kMaxMmaRowsWarps * 32) forward_rows(const __gr
                       threadIdx.x, params.threads);
   }
   ptx::fence_proxy_async();
-  __syncthreads();  // every slot holds biases
+  __syncthreads();  // every slot is filled with biases
 
   const int32_t warp = __shfl_sync(0xffffffffu, static_cast<int32_t>(threadIdx.x) / 32, 0);
   const int32_t storer = warp - (params.warps - kMmaRowsStorers);

@@ -1,4 +1,4 @@
-// Candidates of the mma engine's tiles of whole rows and their estimated times.
+// Candidates of the mma_rows family with estimated times.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -10,27 +10,26 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kResidentWarps = 16;    // by registers
-constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA keeps of every CTA
+constexpr int32_t kResidentWarps = 16;    // warps per SM, limited by registers
+constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA reserves per CTA
 
-// Microseconds, from a fit to measured plans.
+// Microseconds, fitted to measured plans.
 constexpr double kLaunch = 7;
 constexpr double kPrologue = 7.6;
-constexpr double kWeightFragment = 0.29;  // of a warp
-// Of an SM whose warps are all at work.
+constexpr double kWeightFragment = 0.29;  // per fragment of a warp
+// Per SM with all warps active.
 constexpr double kUnit = 0.039;
-constexpr double kGroup = 0.0244;   // of loads, and of what they are multiplied with
-constexpr double kBatch = 0.079;    // of groups but the first, which is on its way while the unit before is staged
-constexpr double kBankWait = 0.0032;  // of eight results of a lane
-constexpr double kFewWarps = 0.39;  // exponent: they wait for memory and for each other
-constexpr double kFill = 0.00015;   // of an element of a slot whose place in a sector has moved
-// What storing adds, times the time at copy bandwidth.
+constexpr double kGroup = 0.0244;   // per group of loads, with its products
+constexpr double kBatch = 0.079;    // per batch of groups after the first, whose latency is hidden
+constexpr double kBankWait = 0.0032;  // per wavefront, for eight results of a lane
+constexpr double kFewWarps = 0.39;  // exponent of the slowdown with fewer warps
+constexpr double kFill = 0.00015;   // per element of a slot that is filled again
+// Additional time of stores, as a factor of the time at copy bandwidth.
 constexpr double kMemory = 0.57;
-constexpr double kRunBytes = 3200;  // that a run's beginning and end cost
-constexpr double kOneSlot = 1.15;   // which is computed, then stored
+constexpr double kRunBytes = 3200;  // cost of both ends of a run, in bytes
+constexpr double kOneSlot = 1.15;   // slowdown with one slot, which cannot overlap products and stores
 
-// How often banks are asked for, one after the other, while one position of all columns is staged, channels `channel`
-// elements apart.
+// Wavefronts of writing one position of all columns to shared memory, with a channel pitch of `channel` elements.
 int32_t bank_waits(const MmaLayout& layout, const std::vector<MmaColumn>& columns, int32_t element, int32_t channel) {
   int32_t waits = 0;
   for (size_t first = 0; first < columns.size(); first += 8) {
@@ -47,7 +46,7 @@ int32_t bank_waits(const MmaLayout& layout, const std::vector<MmaColumn>& column
   return waits;
 }
 
-// The padding with the fewest of these waits, which its tile's rows and channels decide.
+// The padding with the fewest wavefronts. It depends on the tile's rows and channels.
 struct BestPadding {
   int32_t padding = 0;
   int32_t waits = INT32_MAX;
@@ -66,7 +65,8 @@ BestPadding best_padding(const MmaLayout& layout, int32_t element) {
   return best;
 }
 
-// The share of a CTA's tiles whose slot has to be filled again, because the tile before began elsewhere in a sector.
+// The fraction of a CTA's tiles whose slot is filled again, because the slot's previous tile had another offset in a
+// sector.
 double refilled_tiles(const MmaLayout& layout) {
   const int64_t row_stride = layout.tile_h * layout.h.out_stride * layout.result_stride[2];
   const int64_t image_stride = layout.result_stride[0];
@@ -114,7 +114,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLa
 void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kForward || problem.batch == 0) return;
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 128;  // of a group; more is not thin
+  constexpr int64_t kMostChannels = 128;  // per group; the family is for few channels
   if (group_ci > kMostChannels || group_co > kMostChannels) return;
   const auto co = static_cast<int32_t>(group_co);
   std::vector<int32_t> channels;
@@ -132,7 +132,8 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, C
     const int32_t resident =
         std::min(kResidentWarps / layout.warps, device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
     if (resident < 1) return false;
-    // All CTAs are resident from the beginning, as many of each pass; by eights, so that a CTA's tiles may begin alike.
+    // All CTAs are resident at once, the same number for each pass. With a multiple of eight CTAs, a CTA's tiles are
+    // more often aligned alike.
     int32_t blocks = std::min(std::max(1, resident * device.num_sms / layout.passes), layout.num_tiles);
     if (tile.interleaved && blocks >= 16) blocks = blocks / 8 * 8;
     tile.blocks_per_pass = layout.blocks_per_pass = blocks;
@@ -159,7 +160,6 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, C
         }
       }
     }
-    // The best few are enough.
     constexpr size_t kKept = 4;
     const auto begin = plans->begin() + static_cast<std::ptrdiff_t>(before);
     std::stable_sort(begin, plans->end(), [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });

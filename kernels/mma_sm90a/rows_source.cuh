@@ -1,4 +1,4 @@
-// Units of whole-row tiles, and their source: global memory -> registers, as the second operand of products.
+// mma_rows: units, and their source: global memory -> registers, as operand B.
 #pragma once
 
 #include "mma_sm90a/layout.h"
@@ -11,15 +11,15 @@ namespace convt::mma_sm90a {
 template <DataType kDataTypeValue, int kColumnTilesValue, int kPositionTilesValue>
 struct RowsTraits : Traits<kDataTypeValue, kColumnTilesValue, kPositionTilesValue> {
   using Base = Traits<kDataTypeValue, kColumnTilesValue, kPositionTilesValue>;
-  // Channels of a lane: a word of K holds one or two.
+  // Channels per lane; a word of an operand contains one or two.
   static constexpr int kChannels = Base::kPlaneChannels;
-  static constexpr int kWords = sizeof(typename Base::Element);  // of four positions of a channel
+  static constexpr int kWords = sizeof(typename Base::Element);  // per four positions of a channel
   static constexpr int kBatch = mma_rows_batch(sizeof(typename Base::Element));
 };
 
 #ifdef CONVT_HAS_WGMMA
 
-// Tiles of a CTA: those of all CTAs of a pass lie beside each other in memory at any time.
+// Tiles of a CTA. With `interleaved`, concurrent CTAs of a pass process adjacent tiles.
 struct RowsTiles {
   int32_t first;
   int32_t step;
@@ -35,41 +35,40 @@ __device__ __forceinline__ RowsTiles rows_tiles(const Params& params, const Pass
                    (params.num_tiles - first + params.blocks_per_pass - 1) / params.blocks_per_pass};
 }
 
-// Element of the result where the tile's first row begins, of the pass's first channel. The row may lie before the
-// first one.
+// Element offset of the tile's first row in the result, for the pass's first channel. The row may be before the image.
 __device__ __forceinline__ int64_t rows_origin(const Params& params, const Pass& pass, const Tile& tile) {
   return result_row(params, pass, tile, tile.q_h * params.h.out_stride - params.h.out_origin);
 }
 
-// A slot's elements begin in a sector where memory's do.
+// Shift of a tile within its slot, so that it has the same offset in a sector as in global memory.
 __device__ __forceinline__ int32_t rows_shift(const Params& params, int64_t origin) {
   return static_cast<int32_t>(origin & (params.result_vector - 1));
 }
 
 // A step of K of one tap.
 struct RowsStep {
-  int32_t weight;  // bytes of its fragments from the unit's first
-  uint32_t mask;   // bit: column tile of the unit that has the tap
+  int32_t weight;  // byte offset of its fragments from the unit's first
+  uint32_t mask;   // bit m: column tile m of the unit uses the tap
 };
 
-// Steps of a run of taps at one row and one step of channels: what one group of loads serves.
+// A group of loads: the source of a run of taps, for one row of taps and one step of channels.
 struct RowsGroup {
-  int32_t offset;  // elements of the source from a position's first channel
+  int32_t offset;  // source elements from a position's first channel
   int32_t row, column;
   int32_t taps_channels;  // taps << 16 | channels
 };
 
 struct RowsUnit {
-  int32_t tile;  // of the CTA
+  int32_t tile;  // index among the CTA's tiles
   int32_t column_unit;
   int32_t q_h;
-  int32_t q_w;  // the unit's first position
-  int32_t staged;  // element of its row's column 0, from the slot's beginning
-  const void* source;  // of the lane's first position and channel
+  int32_t q_w;  // first position
+  int32_t staged;  // slot element of its row's column 0
+  const void* source;  // the lane's first position and channel
 };
 
-// Of a group, as they come from memory: a lane's channels at four neighbouring positions, which belong to the four
-// position tiles, and at the one before them.
+// Loaded words of a batch of groups: a lane's channels at four adjacent positions, one per position tile, and at the
+// position before them.
 template <typename Traits>
 struct RowsSource {
   uint32_t four[Traits::kBatch][Traits::kChannels][Traits::kWords];
@@ -96,7 +95,7 @@ __device__ __forceinline__ RowsUnit rows_unit_of(const Params& params, const Pas
   return unit;
 }
 
-// The lane's four positions of a channel, one by one.
+// Loads the lane's four positions of a channel one by one.
 template <typename Traits>
 __device__ __forceinline__ void load_four_elements(uint32_t (&r_four)[Traits::kWords],
                                                    const typename Traits::Element* g_from, int32_t column,
@@ -146,7 +145,7 @@ __device__ __forceinline__ void load_rows_source(const Params& params, const Row
   }
 }
 
-// Group number b as the second operand, `tap` columns before its first one.
+// Makes operand B of group b for tap number `tap` of its run, which reads `tap` columns before the first.
 template <typename Traits>
 __device__ __forceinline__ void make_rows_operand(uint32_t (&r_operand)[Traits::kPositionTiles][2],
                                                   const RowsSource<Traits>& r_source, int b, int tap) {
@@ -168,7 +167,7 @@ __device__ __forceinline__ void make_rows_operand(uint32_t (&r_operand)[Traits::
   }
 }
 
-// Returns the number of steps.
+// Multiplies a batch of groups. Returns its number of steps.
 template <typename Traits>
 __device__ __forceinline__ int32_t multiply_rows_batch(Accumulators<Traits>& r_acc, const RowsSource<Traits>& r_source,
                                                        const RowsGroup* s_groups, int32_t groups,

@@ -1,4 +1,4 @@
-// Whole-row tiles: staged channels -> global memory by bulk copies, one a channel.
+// mma_rows: shared memory -> global memory, one bulk copy per channel.
 #pragma once
 
 #include "mma_sm90a/rows_source.cuh"
@@ -10,7 +10,7 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-// What results without taps are, for all elements of a slot.
+// Fills all elements of a slot with the value of results without taps.
 template <typename Traits>
 __device__ __forceinline__ void fill_slot(const Params& params, const Pass& pass, typename Traits::Element* s_results,
                                           int32_t thread, int32_t threads) {
@@ -29,7 +29,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
                                            const typename Traits::Element* s_results) {
   using Element = typename Traits::Element;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
-  constexpr int32_t kGranule = 2 * Traits::kVector;  // a sector of memory
+  constexpr int32_t kGranule = 2 * Traits::kVector;  // elements per sector
   const int32_t row = tile_of(params, index).q_h * params.h.out_stride - params.h.out_origin;
   const int32_t begin = max(-row, 0) * params.w.out;
   const int32_t end = min(params.tile_h * params.h.out_stride, params.h.out - row) * params.w.out;
@@ -43,7 +43,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
                     (body_end - body) * static_cast<int32_t>(sizeof(Element)));
   }
   ptx::bulk_commit();
-  // What is left before and behind whole vectors.
+  // The elements before and after whole sectors.
 #pragma unroll 1
   for (int32_t item = lane; item < pass.num_co * 2 * kGranule; item += 32) {
     const int32_t co = item / (2 * kGranule), edge = item % (2 * kGranule);
@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_tile(const Params& params, const Pass& pas
   }
 }
 
-// Of the warps that store, number `storer`: every other slot is its own.
+// Loop of storing warp number `storer`, which stores every kMmaRowsStorers-th slot.
 template <typename Traits>
 __device__ __forceinline__ void store_rows(const Params& params, const Pass& pass, const RowsTiles& tiles,
                                            typename Traits::Element* s_slots, uint32_t s_barriers, int32_t storer) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ void store_rows(const Params& params, const Pass& pas
       const int32_t shift = rows_shift(params, origin);
       store_tile<Traits>(params, pass, tiles[tile], origin, s_slot + shift);
       ptx::bulk_wait_read();
-      __syncwarp();  // all lanes' copies
+      __syncwarp();  // all lanes' copies have read shared memory
       if (tile + params.slots < tiles.count) {
         const int32_t next = rows_shift(params, rows_origin(params, pass, tile_of(params, tiles[tile + params.slots])));
         if (next != shift) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void store_rows(const Params& params, const Pass& pas
           ptx::fence_proxy_async();
         }
       }
-      // Slots become free in the order of their tiles, whose last one may be the other warp's.
+      // Slots are released in the order of their tiles. The other warp may have stored the previous tile.
       if (tile > 0) ptx::mbarrier_wait(s_last + 8, last_round & 1);
       ptx::mbarrier_arrive(s_empty);
     }

@@ -1,5 +1,5 @@
-// A tile's results: registers -> staged in shared memory, all phases of a row together -> contiguous runs in global
-// memory by bulk copies. Rows without taps are copied from rows of biases.
+// Epilogue: registers -> shared memory, where W phases are interleaved to rows -> contiguous runs in global memory, by
+// bulk copies. Rows without taps are copied from rows of repeated biases.
 #pragma once
 
 #include "mma_sm90a/mainloop.cuh"
@@ -10,9 +10,9 @@ namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
 
-inline constexpr int32_t kNowhere = INT32_MIN / 2;  // a place below zero, whatever is added to it
+inline constexpr int32_t kNowhere = INT32_MIN / 2;  // an offset that stays negative when others are added
 
-// A channel's bias, or without bias -0: it changes nothing that it is added to, not even -0.
+// A channel's bias, or -0 without bias. Adding -0 changes no value, not even -0.
 template <typename Element>
 __device__ __forceinline__ float bias_of(const Params& params, const Pass& pass, int32_t co) {
   if (params.bias == nullptr) return -0.0f;
@@ -20,18 +20,18 @@ __device__ __forceinline__ float bias_of(const Params& params, const Pass& pass,
       static_cast<const Element*>(params.bias)[int64_t{pass.group} * params.group_co + pass.co + co]);
 }
 
-// What an output without taps is: the bias, or +0.
+// The value of a result without taps: the bias, or +0.
 template <typename Element>
 __device__ __forceinline__ Element empty_of(const Params& params, const Pass& pass, int32_t co) {
   return element::to_element<Element>(element::add(0.0f, bias_of<Element>(params, pass, co)));
 }
 
-// Where a tile's results go. Runs are staged with the alignment of their place in global memory: the strides of the
-// staged tile are congruent to the result's, modulo a vector, and its beginning is shifted by `shift`.
+// Destination of a tile's results. Runs have the same alignment in shared and in global memory: the strides in shared
+// memory are congruent to the result's modulo a vector, and the tile is shifted by `shift` elements.
 struct TileStore {
-  int64_t g_begin;  // element of staged column 0 of the tile's first row and channel; may lie before the row
+  int64_t g_begin;  // result element of column 0 of the tile's first row and channel; may be before the row
   int32_t shift;
-  int32_t column_begin;  // staged columns that exist
+  int32_t column_begin;  // tile columns inside the result
   int32_t column_end;
   int32_t row;  // result row of the first position row's first phase; may be negative
 };
@@ -58,7 +58,7 @@ __device__ __forceinline__ void stage_element(uint32_t s_to, float value) {
   }
 }
 
-// Stages the results of a unit, with the bias, from s_stage on.
+// Writes the results of a unit, with the bias, to shared memory at s_stage.
 template <typename Traits>
 __device__ __forceinline__ void stage_unit(const Accumulators<Traits>& r_acc, const int2* s_columns,
                                            const int2* s_positions, uint32_t s_stage) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ void stage_unit(const Accumulators<Traits>& r_acc, co
   }
 }
 
-// Fills W phases without taps, in rows of H phases that have some, with the bias.
+// Fills W phases without taps with the bias, in rows whose H phase has taps.
 template <typename Traits>
 __device__ __forceinline__ void stage_empty_columns(const Params& params, const Pass& pass,
                                                     typename Traits::Element* s_stage) {
@@ -112,10 +112,10 @@ __device__ __forceinline__ void stage_empty_columns(const Params& params, const 
   }
 }
 
-// Where a run lies in any tile.
+// Tile-independent offsets of a run.
 struct RunPlace {
-  int32_t staged;  // element of column 0 in the staged tile, or -1: it has no taps
-  int32_t co_row;  // channel << 16 | result row from the tile's first, in steps of the pass
+  int32_t staged;  // element of column 0 in shared memory; -1: no taps
+  int32_t co_row;  // channel << 16 | result row relative to the tile's first, in rows of the pass
 };
 
 template <typename Traits>
@@ -131,16 +131,16 @@ __device__ __forceinline__ void list_runs(const Params& params, const Pass& pass
   }
 }
 
-// A run of a tile in both memories.
+// A run of a tile in global and shared memory.
 template <typename Traits>
 struct Run {
   using Element = typename Traits::Element;
   int32_t row;      // of the result
-  Element* global;  // at staged column 0
+  Element* global;  // column 0
   const Element* shared;
-  bool filled;
+  bool filled;  // has taps
   bool exists;
-  int32_t body;  // its whole sectors of 32 bytes
+  int32_t body;  // columns of its whole sectors of 32 bytes
   int32_t body_end;
 
   __device__ __forceinline__ Element at(int32_t column) const { return shared[filled ? column : 0]; }
@@ -152,7 +152,7 @@ __device__ __forceinline__ Run<Traits> run_of(const Params& params, const TileSt
   using Element = typename Traits::Element;
   constexpr int32_t kSector = 2 * Traits::kVector;
   const int32_t co = place.co_row >> 16;
-  // With split phases a pass owns every out_stride-th row.
+  // With split phases a pass computes every out_stride-th row.
   const int32_t row = (place.co_row & 0xffff) * (params.split_phases > 1 ? params.h.out_stride : 1);
   Run<Traits> run;
   run.row = store.row + row;
@@ -168,14 +168,14 @@ __device__ __forceinline__ Run<Traits> run_of(const Params& params, const TileSt
   return run;
 }
 
-// Copies the whole sectors of every run, a thread a run: by one warp, or, where all threads load, by all warps.
+// Copies the whole sectors of every run, one run per thread. One warp does this, or all warps if all threads load.
 template <typename Traits>
 __device__ __forceinline__ void store_bodies(const Params& params, int32_t runs, const TileStore& store,
                                              const RunPlace* s_runs, const typename Traits::Element* s_stage,
                                              const unsigned char* s_biases) {
   const bool one_warp = params.loaders < params.threads;
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32, warp = static_cast<int32_t>(threadIdx.x) / 32;
-  // Neighbouring runs by different warps: a warp's copies are issued one by one.
+  // Adjacent runs go to different warps, because a warp issues its copies one by one.
   const int32_t first = one_warp ? lane : lane * params.warps + warp, step = one_warp ? 32 : params.threads;
 #pragma unroll 1
   for (int32_t i = first; i < runs; i += step) {
@@ -191,8 +191,8 @@ __device__ __forceinline__ void store_bodies(const Params& params, int32_t runs,
   ptx::bulk_commit();
 }
 
-// The threads that load write the elements before and behind a run's whole sectors, sixteen lanes a run. Where rows
-// follow each other in memory, the end of a row and the beginning of the next are written together, as a whole sector.
+// Stores the elements before and after a run's whole sectors. The loading threads do this, sixteen lanes per run. If
+// rows are contiguous in memory, the end of a row and the start of the next are stored together as a whole sector.
 template <typename Traits>
 __device__ __forceinline__ void store_edges(const Params& params, const Pass& pass, int32_t runs,
                                             const TileStore& store, const RunPlace* s_runs,
@@ -214,7 +214,7 @@ __device__ __forceinline__ void store_edges(const Params& params, const Pass& pa
     if (!joins_previous && head < min(run.body, store.column_end)) run.global[head] = run.at(head);
     const int32_t tail = max(run.body_end, run.body) + edge;
     const bool own = tail < store.column_end;
-    // A joined row ends within the sector that the next one's beginning fills, unless it ends with one.
+    // If a joined row ends within a sector, elements of the next row complete the sector.
     if (own || (joins_next && run.body_end < store.column_end && edge < kSector)) {
       Element value;
       if (own) {

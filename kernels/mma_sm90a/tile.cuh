@@ -1,4 +1,4 @@
-// Which results a CTA owns, and what its columns are.
+// The results of a CTA.
 #pragma once
 
 #include "mma_sm90a/layout.h"
@@ -9,14 +9,14 @@ namespace convt::mma_sm90a {
 using tiling::Tile;
 using tiling::tile_of;
 
-// What all tiles of a CTA share.
+// The properties that all tiles of a CTA share.
 struct Pass {
   int32_t group;
   int32_t co;  // first result channel within the group
   int32_t num_co;
-  int32_t phase_h;  // the H phase of a pass that owns one, or 0
+  int32_t phase_h;  // H phase with split phases; otherwise 0
   int32_t num_phases_h;
-  uint32_t filled_h;  // bit v: its H phase number v has taps
+  uint32_t filled_h;  // bit v: H phase number v of the pass has taps
   int32_t first_tile;
   int32_t end_tile;
 };
@@ -38,7 +38,7 @@ __device__ __forceinline__ Pass pass_of_block(const Params& params) {
   return pass;
 }
 
-// Element of the result where a row of the tile's image begins, of the pass's first channel.
+// Element offset of a row of the tile's image in the result, for the pass's first channel.
 __device__ __forceinline__ int64_t result_row(const Params& params, const Pass& pass, const Tile& tile, int32_t row) {
   return tile.image * params.result_stride[0] +
          (int64_t{pass.group} * params.group_co + pass.co) * params.result_stride[1] + row * params.result_stride[2];
