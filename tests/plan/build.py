@@ -79,7 +79,7 @@ def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
             *(path for path in launchers() if path not in replaced),
         ]
         headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
-        device_code = ["-std=c++20", "-O1", "-w"]
+        device_code = ["-std=c++20", "-O1", "-w", "-fno-extern-tls-init"]
         flags = ["-I", str(emulator), *includes, *device_code, "-isystem", str(cuda_headers())]
         return sources, headers, flags
     raise ValueError(f"unknown module {name!r}, expected one of {', '.join(MODULES)}")
