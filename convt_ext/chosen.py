@@ -2,7 +2,7 @@
 
 The implementation of a direction is chosen on first use, by a tuning file, else by the cost model. With
 `torch.backends.cudnn.benchmark = True` a benchmark chooses again, after as many calls as make the benchmark worth its
-time (tuning/race.py): calls are counted, not seconds, so that runs and ranks decide alike. Made and cached by
+time (tuning/benchmark.py): calls are counted, not seconds, so that runs and ranks decide alike. Made and cached by
 routing.py. Runs below autograd, as directions.py does.
 """
 
@@ -19,7 +19,7 @@ from . import _torch, ops, planner
 from . import precision as precisions
 from .directions import Eager, Gradients, torch_forward, torch_gradients, wanted_gradients
 from .epilogue import Step
-from .tuning import race, verdicts
+from .tuning import benchmark, verdicts
 from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Verdict
 
 _LOG = logging.getLogger("convt_ext")
@@ -32,24 +32,24 @@ class Chosen(Eager):
     """`Eager`, except that PyTorch's operator computes directions in which it is faster or no kernel fits.
 
     Args:
-        races: benchmark directions that no tuning file contains, after some calls. Without it, results of earlier
+        benchmarks: benchmark directions that no tuning file contains, after some calls. Without it, results of earlier
             benchmarks are not used either, so that a program that requests reproducible results gets them.
     """
 
-    __slots__ = ("_backwards", "_calls", "_next", "_serves", "_verdicts", "_waiting", "problem", "races")
+    __slots__ = ("_backwards", "_calls", "_next", "_serves", "_verdicts", "_waiting", "benchmarks", "problem")
     _by_name = False
 
     def __init__(
         self,
         arguments: tuple[Any, ...],
         problem: planner.Problem,
-        races: bool,
+        benchmarks: bool,
         weight_channels_last: bool = False,
         is_light: bool = False,
     ) -> None:
         super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=self._by_name, is_light=is_light)
         self.problem = problem
-        self.races = races
+        self.benchmarks = benchmarks
         self._verdicts: list[Verdict | None] = [None, None, None]
         self._serves: list[bool | None] = [None] * 8  # by wanted gradients: whether convt_ext computes any direction
         self._waiting: dict[int, int] = {}  # direction to benchmark -> after how many calls
@@ -61,11 +61,11 @@ class Chosen(Eager):
         found = self._verdicts[direction]
         if found is not None:
             return found
-        found = (verdicts.find if self.races else verdicts.of_files)(self.problem, direction)
+        found = (verdicts.find if self.benchmarks else verdicts.of_files)(self.problem, direction)
         if found is None:
             found = verdicts.estimated(self.problem, direction)
             self._log(direction, found)
-            calls = race.calls_before(found) if self.races else None
+            calls = benchmark.calls_before(found) if self.benchmarks else None
             if calls is not None:
                 self._waiting[direction] = calls + (self._calls if direction == FORWARD else self._backwards)
                 self._set_next()
@@ -184,9 +184,9 @@ class Chosen(Eager):
         """Makes the final choice of a direction if possible now: by a known result, else by a benchmark."""
         found = verdicts.find(self.problem, direction)
         if found is None:
-            if not race.is_possible():
+            if not benchmark.is_possible():
                 return
-            found = race.run(self.problem, direction, ours, theirs, operand.device)
+            found = benchmark.run(self.problem, direction, ours, theirs, operand.device)
             if found is None:
                 found = verdicts.estimated(self.problem, direction)
             verdicts.remember(self.problem, direction, found)

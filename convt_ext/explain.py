@@ -21,7 +21,7 @@ from .directions import Directions
 from .epilogue import following, name_of
 from .gpus import GPUS, words_of
 from .request import reason_of, word_of
-from .tuning import race, verdicts
+from .tuning import benchmark, verdicts
 
 # Reasons for which no precision class is defined.
 _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
@@ -177,7 +177,7 @@ def _served(directions: Directions, word: str | None, wanted: str | None) -> tup
         reason += f" ({verdict.why()})"
     if verdict.by_torch and verdict.why() is not verdicts.NO_TILE:
         reason += '; backend="convt_ext" runs convt_ext'
-    calls = race.calls_before(verdict) if directions.races and verdict.source == verdicts.ESTIMATED else None
+    calls = benchmark.calls_before(verdict) if directions.benchmarks and verdict.source == verdicts.ESTIMATED else None
     if calls is not None:
         reason += f"; benchmarked after {calls} calls, because torch.backends.cudnn.benchmark is on"
     left = directions.left_to_torch(verdicts.GRAD_INPUT), directions.left_to_torch(verdicts.GRAD_WEIGHT)

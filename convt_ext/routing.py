@@ -23,7 +23,7 @@ from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .chosen import Chosen, ChosenInClass
 from .directions import Eager
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
-from .tuning import files, race, verdicts
+from .tuning import benchmark, files, verdicts
 
 
 class Reason(NamedTuple):
@@ -193,7 +193,7 @@ def _key(
         weight.stride() if weight.layout is torch.strided else None, weight.dtype, weight.get_device() - index,
         None if bias is None else (bias.shape, bias.dtype, bias.get_device() - index, bias.layout), stride, padding,
         output_padding, groups, dilation, index, word, scopes.now().word,
-        torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), race.is_wanted(),
+        torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), benchmark.is_enabled(),
     )  # fmt: skip
 
 
@@ -236,7 +236,7 @@ def op_call(
         return reason
     decision = decide(
         input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, stride,
-        padding, output_padding, groups, dilation, dtype, selected, chooses and race.is_wanted(),
+        padding, output_padding, groups, dilation, dtype, selected, chooses and benchmark.is_enabled(),
         precisions.cudnn_enabled(), device,
     )  # fmt: skip
     return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
@@ -247,7 +247,7 @@ def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
     estimates or measurements exist."""
     capability = planner.capability(device)
     return precisions.has_estimates(served, capability) or (
-        precisions.may_be_measured(capability) and (race.is_wanted() or files.speak_of(device))
+        precisions.may_be_measured(capability) and (benchmark.is_enabled() or files.speak_of(device))
     )
 
 
@@ -273,7 +273,7 @@ def decide(
     dilation,
     dtype,
     selected,
-    races,
+    benchmarks,
     cudnn_enabled,
     device,
 ) -> Reason | Eager:
@@ -294,7 +294,7 @@ def decide(
     is_light = asked.tensor_bytes() <= _LIGHT_BYTES
     if selected.backend == "auto":
         kind = ChosenInClass if selected.is_explicit else Chosen
-        return kind(arguments, asked, races, weight_channels_last, is_light)
+        return kind(arguments, asked, benchmarks, weight_channels_last, is_light)
     found = [verdicts.of_files(asked, direction) for direction in range(3)]
     candidates = [0 if verdict is None else verdict.candidate for verdict in found]
     return Eager(arguments, candidates, weight_channels_last, is_light=is_light)

@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from .. import _extension, planner, precision
 from ..geometry import result_is_channels_last, suggests_channels_last
-from ..tuning import files, race, verdicts
+from ..tuning import benchmark, files, verdicts
 from . import costs, inductor, loading, measure, mode, pointwise, readers, steps, traced_ops
 from .costs import Layer, Times
 from .mode import AUTO, BARE, ORIGINAL
@@ -218,5 +218,5 @@ def inputs() -> tuple[str, ...]:
     numbers = [planner.device_numbers(index) for index in range(torch.cuda.device_count())]
     measured = hashlib.sha256(repr(list(files.in_force())).encode()).hexdigest()
     sources = (_extension.build_info() or {}).get("sources", "")
-    switches = race.is_wanted(), precision.tf32_switch(), precision.cudnn_enabled(), config.layout_optimization
+    switches = benchmark.is_enabled(), precision.tf32_switch(), precision.cudnn_enabled(), config.layout_optimization
     return tuple(map(str, (mode.MODE, numbers, torch.backends.cudnn.version(), sources, measured, switches)))

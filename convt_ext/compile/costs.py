@@ -12,7 +12,7 @@ from typing import NamedTuple
 from .. import planner
 from ..geometry import output_size, result_is_channels_last
 from ..precision import cudnn_enabled
-from ..tuning import race, verdicts
+from ..tuning import benchmark, verdicts
 from .mode import BARE, FUSED, ORIGINAL
 from .steps import Steps
 
@@ -81,7 +81,7 @@ def turned(problem: planner.Problem) -> planner.Problem:
 
 def known_verdict(problem: planner.Problem, direction: int) -> verdicts.Verdict:
     """Returns the choice of a benchmark or a tuning file, else that of the cost model."""
-    find = verdicts.find if race.is_wanted() else verdicts.of_files
+    find = verdicts.find if benchmark.is_enabled() else verdicts.of_files
     return find(problem, direction) or verdicts.estimated(problem, direction)
 
 

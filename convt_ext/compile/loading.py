@@ -1,8 +1,8 @@
 """Benchmarks the directions of a layer when a compiled program is loaded, before it runs.
 
-Eager calls are benchmarked after some hundred calls (tuning/race.py). A compiled program usually runs often, and a CUDA
-graph keeps the choices of its first run. So the code of a program calls `choose` for each op of convt_ext when it is
-loaded, also from a cache on disk; inductor.py writes these calls. Also called by choice.py for layers that train.
+Eager calls are benchmarked after some hundred calls (tuning/benchmark.py). A compiled program usually runs often, and a
+CUDA graph keeps the choices of its first run. So the code of a program calls `choose` for each op of convt_ext when it
+is loaded, also from a cache on disk; inductor.py writes these calls. Also called by choice.py for layers that train.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from .._torch import disable_current_modes
 from ..directions import Eager, torch_forward
 from ..geometry import memory_format
 from ..gpu_clock import GpuClock
-from ..tuning import race
+from ..tuning import benchmark
 from ..tuning.verdicts import FORWARD, find, remember
 from .costs import Times, known_times
 from .steps import Steps
@@ -33,7 +33,7 @@ _known: dict[Hashable, Times] = {}
 
 def is_possible(device: torch.device) -> bool:
     """Returns whether PyTorch's switches request measurements, and the device is a GPU without an active capture."""
-    return race.is_wanted() and device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
+    return benchmark.is_enabled() and device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
 
 
 def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.device) -> Times:
@@ -75,7 +75,7 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
     def theirs() -> Tensor:
         return torch_forward(input, weight_of_torch, None, arguments)
 
-    verdict = find(problem, FORWARD) or race.run(problem, FORWARD, ours, theirs, device)
+    verdict = find(problem, FORWARD) or benchmark.run(problem, FORWARD, ours, theirs, device)
     if verdict is not None:
         for one in {problem, problem._replace(has_bias=has_bias)}:
             if find(one, FORWARD) is None:
@@ -102,4 +102,4 @@ def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device) -> list
             call()
         return [clock.times_us(calls, flush) for _ in range(_ROUNDS)]
 
-    return [statistics.median(of_call) for of_call in zip(*race.timed(rounds, device), strict=True)]
+    return [statistics.median(of_call) for of_call in zip(*benchmark.timed(rounds, device), strict=True)]

@@ -1,8 +1,8 @@
 """`tune` measures the calls of a model ahead of time; `load`, `unload`, `replay` and `agree` select the measurements in
 force. Public in `convt_ext.tuning`.
 
-`tune` runs the benchmarks of race.py in the first call of each shape, and writes a file that can be kept, merged and
-committed.
+`tune` runs the benchmarks of benchmark.py in the first call of each shape, and writes a file that can be kept, merged
+and committed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn
 from .. import planner, routing
 from ..convert import convert
 from ..modules import ConvTranspose2d
-from . import files, race, restoring, verdicts
+from . import benchmark, files, restoring, verdicts
 
 
 def tune(
@@ -85,7 +85,7 @@ def tune(
 @contextmanager
 def _measuring() -> Iterator[None]:
     """Makes the first call of each shape benchmark each direction, regardless of earlier measurements."""
-    before, earlier = race.force(True), verdicts.measured()
+    before, earlier = benchmark.force(True), verdicts.measured()
     routing.forget()
     try:
         with verdicts.begun_again():
@@ -95,7 +95,7 @@ def _measuring() -> Iterator[None]:
         measured = []
         raise
     finally:
-        race.force(before)
+        benchmark.force(before)
         verdicts.forget_measured()
         for one in (*earlier, *measured):
             verdicts.remember(*one)
@@ -191,11 +191,11 @@ def replay() -> Iterator[None]:
         >>> with convt_ext.tuning.replay():
         ...     y = convt_ext.conv_transpose2d(torch.randn(1, 8, 5, 5), torch.randn(8, 4, 4, 4))
     """
-    before = race.force(False)
+    before = benchmark.force(False)
     try:
         yield
     finally:
-        race.force(before)
+        benchmark.force(before)
 
 
 def agree(group: Any = None) -> None:
@@ -222,5 +222,5 @@ def agree(group: Any = None) -> None:
     dist.broadcast_object_list(box, src=dist.get_global_rank(group, 0) if group is not None else 0, group=group)
     files.choose("rank 0", box[0])
     verdicts.forget_measured()
-    race.force(False)
+    benchmark.force(False)
     routing.forget()

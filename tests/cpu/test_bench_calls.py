@@ -18,7 +18,7 @@ from convt_ext.bench.modes import MODES
 from convt_ext.bench.results import ResultFile, replace_file
 from convt_ext.bench.runner import Settings, Skipped, run
 from convt_ext.bench.summary import parts, served_by, summarise
-from convt_ext.tuning import race
+from convt_ext.tuning import benchmark
 
 CPU = torch.device("cpu")
 
@@ -118,7 +118,7 @@ def test_pytorchs_time_is_taken_off(monkeypatch):
     assert row["first_call_ms"] == 12.0
 
 
-def test_without_races_no_first_call_is_timed(monkeypatch):
+def test_without_benchmarks_no_first_call_is_timed(monkeypatch):
     call, threads = slow_once(0.0)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
     (row,) = measure(ListedTimer((10.0, 10.0)), with_first_calls=False)
@@ -160,12 +160,12 @@ def test_without_errors_no_reference_is_made(monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "measures"), [([], True), (["--race", "on"], True), (["--race", "off"], False)])
-def test_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, words, measures):
+def test_option_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, words, measures):
     runs = []
 
     class Watching(FixedTimer):
         def times_us(self, calls):
-            runs.append(race._forced)
+            runs.append(benchmark._forced)
             return super().times_us(calls)
 
     out = tmp_path / "run.json"
@@ -173,13 +173,13 @@ def test_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, words, m
     more = ["--no-errors", "--out", str(out), "--layouts", "nchw", "--default", "--precisions", "bf16"]
     assert bench([*words, *more], Watching([])) == 0
     assert runs == [measures] * 2
-    assert race._forced is None
+    assert benchmark._forced is None
     rows = json.loads(out.read_text())["rows"]
     assert [row["first_call_ms"] is None for row in rows] == [not measures] * 2
     assert all(row["error"] is None for row in rows)
 
 
-def test_race_takes_on_or_off(capsys):
+def test_option_race_accepts_on_or_off(capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.make_parser().parse_args(["bench", "--race", "maybe"])
     assert "invalid choice: 'maybe'" in capsys.readouterr().err

@@ -361,11 +361,11 @@ def test_programs_are_compiled_ahead_in_processes(tiny, monkeypatch, tmp_path):
             started.append("waited")
 
     monkeypatch.setattr(ahead.subprocess, "Popen", Process)
-    monkeypatch.setattr(program_rows, "run", lambda *_, benchmark: started.append(benchmark) or iter(()))
+    monkeypatch.setattr(program_rows, "run", lambda *_, benchmarks: started.append(benchmarks) or iter(()))
     words = ["--programs", "tanh", "GELU", "scale", "--modes", "eager,compiled", "--ahead", "2", "--race", "off"]
     assert bench([*words, "--out", str(tmp_path / "programs.json")]) == 0
-    *processes, first, second, benchmark = started
-    assert (first, second, benchmark) == ("waited", "waited", False)
+    *processes, first, second, benchmarks = started
+    assert (first, second, benchmarks) == ("waited", "waited", False)
     assert [one[one.index("--programs") + 1 :] for one in processes] == [["tanh", "scale"], ["GELU"]]
     assert all(one[:4] == ["--modes", "compiled", "--race", "off"] for one in processes)
 

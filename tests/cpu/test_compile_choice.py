@@ -20,7 +20,7 @@ from convt_ext.compile import choice, costs, fusion
 from convt_ext.compile import mode as compile_mode
 from convt_ext.compile.costs import Times
 from convt_ext.compile.mode import AUTO, BARE, FUSED, ORIGINAL
-from convt_ext.tuning import files, race, verdicts
+from convt_ext.tuning import benchmark, files, verdicts
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
@@ -244,7 +244,7 @@ INPUTS = {
     "cuDNN": lambda patch: patch.setattr(torch.backends.cudnn, "version", lambda: 12345),
     "binary": lambda patch: patch.setattr(choice._extension, "build_info", lambda: {"sources": "another"}),
     "tuning file": lambda patch: patch.setattr(files, "in_force", lambda: iter([("a.json", {})])),
-    "benchmark": lambda patch: patch.setattr(race, "is_wanted", lambda: True),
+    "benchmark": lambda patch: patch.setattr(benchmark, "is_enabled", lambda: True),
     "TF32": lambda patch: patch.setattr(choice.precision, "tf32_switch", lambda: "another"),
     "cuDNN enabled": lambda patch: patch.setattr(choice.precision, "cudnn_enabled", lambda: False),
 }

@@ -13,7 +13,7 @@ from convt_ext.compile import costs, measure
 from convt_ext.compile.costs import Layer, Times
 from convt_ext.compile.mode import BARE, FUSED, ORIGINAL
 from convt_ext.compile.steps import Steps
-from convt_ext.tuning import race, verdicts
+from convt_ext.tuning import benchmark, verdicts
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
@@ -105,7 +105,7 @@ def test_steps_that_a_kernel_runs(operations, sizes, fits):
 
 
 def test_a_measured_call_replaces_the_estimates(monkeypatch):
-    monkeypatch.setattr(race, "is_wanted", lambda: True)
+    monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     assert not costs.known_times(PROBLEM).is_measured
     verdicts.remember(PROBLEM, verdicts.FORWARD, verdicts.Verdict(False, 0, 7.0, 9.0, verdicts.MEASURED))
     try:
@@ -121,9 +121,9 @@ def test_a_measured_call_replaces_the_estimates(monkeypatch):
 def timer(monkeypatch):
     """A timer with pretended times (ours, PyTorch's, fused) and the number of its calls."""
     asked = []
-    monkeypatch.setattr(race, "is_wanted", lambda: True)
+    monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     monkeypatch.setattr(measure, "is_possible", lambda device: True)
-    monkeypatch.setattr(race, "run", lambda *_: verdicts.Verdict(False, 0, 5.0, 6.0, verdicts.MEASURED))
+    monkeypatch.setattr(benchmark, "run", lambda *_: verdicts.Verdict(False, 0, 5.0, 6.0, verdicts.MEASURED))
 
     def set_times(*times):
         def time_calls(calls, device):

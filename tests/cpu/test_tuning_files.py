@@ -13,7 +13,7 @@ from served import switch
 import convt_ext
 from convt_ext import planner, routing
 from convt_ext.__main__ import main
-from convt_ext.tuning import agree, files, load, race, replay, tune, unload, verdicts
+from convt_ext.tuning import agree, benchmark, files, load, replay, tune, unload, verdicts
 from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
 
 HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "digest", "13.0", "2.11.0", 91900, "580.95.05")
@@ -31,7 +31,7 @@ def no_file(monkeypatch):
     verdicts.forget_measured()
     routing.forget()
     yield
-    race.force(None)
+    benchmark.force(None)
     verdicts.forget_measured()
     routing.forget()
 
@@ -256,7 +256,7 @@ def test_merging_takes_the_later(tmp_path, capsys):
 
 
 @pytest.fixture
-def pretended_race(monkeypatch, cpu_is_gpu):  # noqa: F811
+def fake_benchmark(monkeypatch, cpu_is_gpu):  # noqa: F811
     """Makes convt_ext's candidate 1 win every benchmark; returns the list of benchmarks."""
     found = []
 
@@ -264,20 +264,20 @@ def pretended_race(monkeypatch, cpu_is_gpu):  # noqa: F811
         found.append(direction)
         return Verdict(False, 1, 5.0, 50.0, MEASURED)
 
-    monkeypatch.setattr(race, "run", run)
+    monkeypatch.setattr(benchmark, "run", run)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     return found
 
 
-def test_tune_measures_a_model_and_keeps_what_it_found(pretended_race, tmp_path):
+def test_tune_measures_a_model_and_keeps_what_it_found(fake_benchmark, tmp_path):
     path = tmp_path / "tuning.json"
     model = torch.nn.Sequential(
         torch.nn.ConvTranspose2d(4, 6, 4, 2, 1), torch.nn.ReLU(), torch.nn.ConvTranspose2d(6, 8, 3)
     )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found = tune(model, torch.randn(2, 4, 5, 6), file=path)
-    assert sorted(pretended_race) == [FORWARD, FORWARD, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT]  # the input wants none
+    assert sorted(fake_benchmark) == [FORWARD, FORWARD, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT]  # the input wants none
     assert files.read(path) == found
     assert [len(calls) for calls in found.values()] == [5]
     assert all(type(module).__module__ != "convt_ext.modules" for module in model.modules())
@@ -286,37 +286,37 @@ def test_tune_measures_a_model_and_keeps_what_it_found(pretended_race, tmp_path)
     # In this process it counts at once, and is measured again when asked for.
     x = torch.randn(2, 4, 5, 6)
     converted = convt_ext.convert(model)
-    pretended_race.clear()
+    fake_benchmark.clear()
     with switch(torch.backends.cudnn, "benchmark", True):
         converted(x).sum().backward()
-    assert pretended_race == []
+    assert fake_benchmark == []
     tune(converted, x, file=path, backward=False)
-    assert pretended_race == [FORWARD, FORWARD]
+    assert fake_benchmark == [FORWARD, FORWARD]
     assert [len(calls) for calls in files.read(path).values()] == [5]
 
 
-def test_tune_takes_explicit_calls(pretended_race):
+def test_tune_takes_explicit_calls(fake_benchmark):
     x, weight = torch.randn(2, 4, 5, 6, requires_grad=True), torch.randn(4, 6, 3, 3)
     tune(lambda *tensors: convt_ext.conv_transpose2d(*tensors, stride=2), x, weight)
-    assert pretended_race == [FORWARD, GRAD_INPUT]
+    assert fake_benchmark == [FORWARD, GRAD_INPUT]
     assert x.grad is None
     with pytest.raises(RuntimeError, match="measured nothing"):
         tune(torch.nn.functional.relu, x)
 
 
-def test_replay_measures_nothing(pretended_race, monkeypatch):
-    monkeypatch.setattr(race, "_WORTH", 0)
+def test_replay_measures_nothing(fake_benchmark, monkeypatch):
+    monkeypatch.setattr(benchmark, "_WORTH", 0)
     x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
     with switch(torch.backends.cudnn, "benchmark", True):
         with replay():
             convt_ext.conv_transpose2d(x, weight)
-        assert pretended_race == []
+        assert fake_benchmark == []
         convt_ext.conv_transpose2d(x, weight)
-        assert pretended_race == [FORWARD]
+        assert fake_benchmark == [FORWARD]
 
 
-def test_ranks_agree(pretended_race, tmp_path, monkeypatch):
-    monkeypatch.setattr(race, "_WORTH", 0)
+def test_ranks_agree(fake_benchmark, tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "_WORTH", 0)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
@@ -326,7 +326,7 @@ def test_ranks_agree(pretended_race, tmp_path, monkeypatch):
             assert verdicts.measured() == []
             convt_ext.conv_transpose2d(x, weight)
             convt_ext.conv_transpose2d(x[:1], weight)
-        assert pretended_race == [FORWARD]
+        assert fake_benchmark == [FORWARD]
         *_, directions = routing.route(x, weight, None, 1, 0, 0, 1, 1, None)
         assert directions.verdict(FORWARD).source == "in rank 0:"
     finally:

@@ -39,14 +39,14 @@ _WORTH = 10
 _COST_US, _NUM_LAUNCHES, _EMPTY_US = 50_000.0, 60, 40.0
 
 # Allows one benchmark at a time: two on one GPU would disturb each other.
-_racing = threading.Lock()
+_lock = threading.Lock()
 
 # The setting of this process: False disables benchmarks, True benchmarks each shape in its first call, None follows
 # PyTorch's switches.
 _forced: bool | None = False if os.environ.get("CONVT_EXT_REPLAY", "") not in ("", "0") else None
 
 
-def is_wanted() -> bool:
+def is_enabled() -> bool:
     """Returns whether to benchmark: the setting of this process, else PyTorch's switches, which must request benchmarks
     and must not request reproducible results."""
     if _forced is not None:
@@ -133,7 +133,7 @@ def timed(compute: Callable[[torch.Tensor], _Times], device: torch.device, other
         torch.OutOfMemoryError: memory is short. The allocator's cache then keeps no memory that `compute` used.
     """
     flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
-    with _racing, torch.cuda.device(device), _driver.relaxed_capture():
+    with _lock, torch.cuda.device(device), _driver.relaxed_capture():
         if flush_bytes + other_bytes > _free_bytes(device):
             raise torch.OutOfMemoryError("too little memory is free to time a layer")
         try:
