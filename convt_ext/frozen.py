@@ -255,14 +255,14 @@ class FrozenWeight:
     def _new_copy(self, input: Tensor, has_bias: bool, directions: Eager) -> _Copy:
         """Allocates memory for the packed weight, if the plan of the call packs."""
         device = planner.device_numbers(input.get_device())
-        choice = planner.choice(
+        best = planner.best_plan(
             planner.Problem.of_call(input, self.weight, has_bias, directions.arguments, device),
             preferred=directions.candidates[0],
         )
-        if choice is None or not 0 < choice.packed_bytes <= _MAX_TIMES * self.weight.nbytes + _MAX_MORE:
+        if best is None or not 0 < best.packed_bytes <= _MAX_TIMES * self.weight.nbytes + _MAX_MORE:
             return _Copy(None, 0)
         try:
-            packed = torch.empty(choice.packed_bytes, dtype=torch.uint8, device=input.device)
+            packed = torch.empty(best.packed_bytes, dtype=torch.uint8, device=input.device)
         except torch.OutOfMemoryError:
             return _Copy(None, 0)
         return _Copy(packed, _stream_of(packed))

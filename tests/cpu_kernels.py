@@ -154,7 +154,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "DEVICE_TYPE", "cpu")
     monkeypatch.setattr(routing, "on_gpu", lambda tensor: tensor.device.type == "cpu")
     monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
-    monkeypatch.setattr(planner, "choice", lambda *arguments, **named: planner.Choice(1.0, 0.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *arguments, **named: planner.BestPlan(1.0, 0.0, 0))
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
     routing.forget()
 

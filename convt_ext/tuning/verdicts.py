@@ -91,10 +91,10 @@ def of_files(problem: planner.Problem, direction: int) -> Verdict | None:
         return None
     ours_us, torch_us, margin = found.ours_us, found.torch_us, MARGIN if found.same_cudnn else MARGIN_OF_ANOTHER_CUDNN
     if ours_us == 0 or torch_us == 0:  # the file does not contain this time
-        choice = planner.choice(problem, direction)
-        if choice is None:
+        best = planner.best_plan(problem, direction)
+        if best is None:
             return None
-        ours_us, torch_us, margin = ours_us or choice.estimate_us, torch_us or choice.torch_us, 1.0
+        ours_us, torch_us, margin = ours_us or best.estimate_us, torch_us or best.torch_us, 1.0
     return Verdict(0 < torch_us < margin * ours_us, found.candidate, ours_us, torch_us, f"in {found.file}:")
 
 
@@ -102,12 +102,12 @@ def estimated(problem: planner.Problem, direction: int) -> Verdict:
     """Returns the choice of the planner's estimates."""
     if ops.plan is None:  # the op will not run, so the choice has no effect
         return Verdict(False, 0, math.inf, 0.0, ESTIMATED)
-    choice = planner.choice(problem, direction)
-    if choice is None:
+    best = planner.best_plan(problem, direction)
+    if best is None:
         return Verdict(True, 0, math.inf, 0.0, ESTIMATED)
     is_known = precision.has_estimates(precision.CLASSES[problem.code], planner.capability(problem.device))
-    by_torch = not is_known or 0 < choice.torch_us < choice.estimate_us
-    return Verdict(by_torch, 0, choice.estimate_us, choice.torch_us, ESTIMATED)
+    by_torch = not is_known or 0 < best.torch_us < best.estimate_us
+    return Verdict(by_torch, 0, best.estimate_us, best.torch_us, ESTIMATED)
 
 
 def remember(problem: planner.Problem, direction: int, verdict: Verdict) -> None:

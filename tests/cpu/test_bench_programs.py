@@ -202,7 +202,7 @@ def test_chains(norm):
 def test_a_row_says_what_was_chosen():
     row = {"choices": []}
     with program_rows._logged_choices(row):
-        choice._LOG.info("%s: %s", "layer", choice.Choice("fused", True))
+        choice._LOG.info("%s: %s", "layer", choice.LayerChoice("fused", True))
         choice._LOG.debug("not this")
     choice._LOG.info("nor this")
     assert row["choices"] == ["layer: fused in channels_last"]

@@ -112,13 +112,13 @@ def test_a_benchmark_that_is_still_to_come_is_part_of_the_reason(monkeypatch):
 @needs_binary
 def test_gradients_are_judged_one_by_one(monkeypatch):
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
-    real = planner.choice
+    real = planner.best_plan
 
-    def choice(problem, direction):
+    def best_plan(problem, direction):
         torch_us = 500.0 if direction == GRAD_WEIGHT else 2000.0
         return real(problem, direction)._replace(estimate_us=1000.0, torch_us=torch_us)
 
-    monkeypatch.setattr(planner, "choice", choice)
+    monkeypatch.setattr(planner, "best_plan", best_plan)
     routing.forget()
     try:
         found = explain(*meta())

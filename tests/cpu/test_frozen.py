@@ -30,7 +30,7 @@ def layer(**named) -> ConvTranspose2d:
 def packing(monkeypatch):
     """A planner whose plans pack the float32 weight of `layer`."""
     bytes_of = {"packed": 4 * 6 * 9 * 4}
-    monkeypatch.setattr(planner, "choice", lambda *_, **__: planner.Choice(1.0, 0.0, bytes_of["packed"]))
+    monkeypatch.setattr(planner, "best_plan", lambda *_, **__: planner.BestPlan(1.0, 0.0, bytes_of["packed"]))
     return bytes_of
 
 
@@ -259,8 +259,8 @@ def test_an_input_with_other_strides_has_its_own_copy(frozen):
 @torch.no_grad()
 def test_a_bias_that_comes_or_goes_has_its_own_copy(frozen, monkeypatch):
     """The plan depends on the presence of a bias."""
-    asked, choice = [], planner.choice
-    monkeypatch.setattr(planner, "choice", lambda problem, **_: asked.append(problem.has_bias) or choice(problem))
+    asked, real = [], planner.best_plan
+    monkeypatch.setattr(planner, "best_plan", lambda problem, **_: asked.append(problem.has_bias) or real(problem))
     x, plain, bias = torch.randn(2, 4, 5, 6), layer(precision="tf32"), frozen.bias
     plain.load_state_dict(frozen.state_dict())
     for one, expected in ((bias, "packing"), (None, "packing"), (bias, "packed"), (None, "packed")):

@@ -152,7 +152,9 @@ def test_what_pytorch_fails_at_for_an_op_is_asked_of_pytorch_again(monkeypatch, 
     """The stable ABI reports only that it failed."""
     monkeypatch.setattr(routing, "_LIGHT_BYTES", light_bytes)
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction == failing else 90.0, 0)
+        planner,
+        "best_plan",
+        lambda problem, direction: planner.BestPlan(30.0, 20.0 if direction == failing else 90.0, 0),
     )
     operands = leaves(torch.float32)
 
@@ -174,7 +176,7 @@ def test_what_pytorch_fails_at_for_an_op_is_asked_of_pytorch_again(monkeypatch, 
 
 def test_mixed_gradients_are_one_op(monkeypatch):
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction == 2 else 90.0, 0)
+        planner, "best_plan", lambda problem, direction: planner.BestPlan(30.0, 20.0 if direction == 2 else 90.0, 0)
     )
     operands = leaves(torch.float32)
     for one, other in zip(grads(ours, operands), grads(F.conv_transpose2d, operands), strict=True):

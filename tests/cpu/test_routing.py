@@ -208,11 +208,11 @@ def test_float64_and_aten_are_compared_too(monkeypatch):
 def test_a_comparison_is_made_once(no_tf32, monkeypatch):
     questions = []
 
-    def choice(*arguments):
+    def best_plan(*arguments):
         questions.append(arguments)
-        return planner.Choice(30.0, 20.0, 0)
+        return planner.BestPlan(30.0, 20.0, 0)
 
-    monkeypatch.setattr(planner, "choice", choice)
+    monkeypatch.setattr(planner, "best_plan", best_plan)
     x, weight, bias = operands()
     for _ in range(3):
         assert verdict_of(x, weight, bias).why() == "estimated 30 us for convt_ext, PyTorch about 20 us"
@@ -225,14 +225,14 @@ def test_a_comparison_is_made_once(no_tf32, monkeypatch):
 
 
 def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(1e6, 0.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(1e6, 0.0, 0))
     assert not verdict_of(*operands()).by_torch
 
 
 @needs_binary
 @pytest.mark.parametrize(("torch_us", "serves"), [(0.0, "ours"), (0.5, "torch"), (29.5, "torch"), (30.0, "ours")])
 def test_ours_serves_what_pytorch_is_not_faster_at(no_tf32, monkeypatch, torch_us, serves):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(30.0, torch_us, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(30.0, torch_us, 0))
     assert verdict_of(*operands()).by_torch == (serves == "torch")
 
 

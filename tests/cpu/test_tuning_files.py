@@ -141,11 +141,11 @@ def test_of_two_parts_that_of_this_cudnn_counts(order):
 @needs_binary
 def test_what_a_file_does_not_say_is_estimated():
     problem = problem_of()
-    choice = planner.choice(problem, FORWARD)
+    best = planner.best_plan(problem, FORWARD)
     put(problem, files.Entry(None, {}, 0.0, 1.0))
-    assert verdicts.find(problem, FORWARD) == Verdict(True, 0, choice.estimate_us, 1.0, "in a file:")
+    assert verdicts.find(problem, FORWARD) == Verdict(True, 0, best.estimate_us, 1.0, "in a file:")
     put(problem, entry_of(problem, 1, 7.0, 0.0))
-    assert verdicts.find(problem, FORWARD)[1:4] == (1, 7.0, choice.torch_us)
+    assert verdicts.find(problem, FORWARD)[1:4] == (1, 7.0, best.torch_us)
 
 
 @needs_binary

@@ -29,12 +29,12 @@ CLASSES = {
 
 @pytest.fixture
 def ours_are_faster(monkeypatch):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(300.0, 400.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(300.0, 400.0, 0))
 
 
 @pytest.fixture
 def torchs_is_faster(monkeypatch):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(300.0, 200.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(300.0, 200.0, 0))
 
 
 def need_hopper(kind):
