@@ -19,8 +19,8 @@ from . import _torch, ops, planner
 from . import precision as precisions
 from .directions import Eager, Gradients, torch_forward, torch_gradients, wanted_gradients
 from .epilogue import Step
-from .tuning import benchmark, verdicts
-from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Verdict
+from .tuning import benchmark, choices
+from .tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Choice
 
 _LOG = logging.getLogger("convt_ext")
 _NAMES = ("forward", "gradient of the input", "gradient of the weight")
@@ -36,7 +36,7 @@ class Chosen(Eager):
             benchmarks are not used either, so that a program that requests reproducible results gets them.
     """
 
-    __slots__ = ("_backwards", "_calls", "_next", "_serves", "_verdicts", "_waiting", "benchmarks", "problem")
+    __slots__ = ("_backwards", "_calls", "_choices", "_next", "_serves", "_waiting", "benchmarks", "problem")
     _by_name = False
 
     def __init__(
@@ -50,20 +50,20 @@ class Chosen(Eager):
         super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=self._by_name, is_light=is_light)
         self.problem = problem
         self.benchmarks = benchmarks
-        self._verdicts: list[Verdict | None] = [None, None, None]
+        self._choices: list[Choice | None] = [None, None, None]
         self._serves: list[bool | None] = [None] * 8  # by wanted gradients: whether convt_ext computes any direction
         self._waiting: dict[int, int] = {}  # direction to benchmark -> after how many calls
         self._calls = self._backwards = 0  # counted while there are any
         self._next = [math.inf, math.inf]  # numbers of calls and of backwards at which the next benchmark is due
 
-    def verdict(self, direction: int) -> Verdict:
+    def choice(self, direction: int) -> Choice:
         """Returns the choice for that direction; makes it on first use."""
-        found = self._verdicts[direction]
+        found = self._choices[direction]
         if found is not None:
             return found
-        found = (verdicts.find if self.benchmarks else verdicts.of_files)(self.problem, direction)
+        found = (choices.find if self.benchmarks else choices.of_files)(self.problem, direction)
         if found is None:
-            found = verdicts.estimated(self.problem, direction)
+            found = choices.estimated(self.problem, direction)
             self._log(direction, found)
             calls = benchmark.calls_before(found) if self.benchmarks else None
             if calls is not None:
@@ -73,7 +73,7 @@ class Chosen(Eager):
 
     def left_to_torch(self, direction: int) -> bool:
         """Returns whether PyTorch's operator computes that direction."""
-        return self.verdict(direction).by_torch
+        return self.choice(direction).by_torch
 
     def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return self._serves[wanted_gradients(input, weight, bias)] is False
@@ -103,7 +103,7 @@ class Chosen(Eager):
         """
         gradients = (one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if wanted & bit)
         directions = (FORWARD, *gradients)
-        planner.plan_ahead(self.problem, [one for one in directions if self._verdicts[one] is None])
+        planner.plan_ahead(self.problem, [one for one in directions if self._choices[one] is None])
         by_torch = [self.left_to_torch(one) for one in directions]  # makes the choice for each
         self._serves[wanted] = not all(by_torch)
         return not all(by_torch)
@@ -129,7 +129,7 @@ class Chosen(Eager):
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
         for direction in (GRAD_INPUT, GRAD_WEIGHT):
             if wanted[direction - 1]:
-                self.verdict(direction)
+                self.choice(direction)
                 if self._is_due(direction) and self._torch_keeps_the_class():
                     self._benchmark_gradient(direction, grad_output, input, weight)
         return super().gradients(grad_output, input, weight, wanted)
@@ -143,7 +143,7 @@ class Chosen(Eager):
             input, weight, bias, grad_output: operands of the call's sizes and strides; the forward pass needs no
                 grad_output.
         """
-        self.verdict(direction)
+        self.choice(direction)
         if direction not in self._waiting:
             return
         if direction == FORWARD:
@@ -153,8 +153,8 @@ class Chosen(Eager):
             self._benchmark_gradient(direction, grad_output, input, weight)
 
     def _choose_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        if self._verdicts[FORWARD] is None:
-            self.verdict(FORWARD)
+        if self._choices[FORWARD] is None:
+            self.choice(FORWARD)
         if self._is_due(FORWARD):
             self._benchmark_forward(input, weight, bias)
 
@@ -182,25 +182,25 @@ class Chosen(Eager):
 
     def _benchmark(self, direction: int, ours: Any, theirs: Any, operand: Tensor) -> None:
         """Makes the final choice of a direction if possible now: by a known result, else by a benchmark."""
-        found = verdicts.find(self.problem, direction)
+        found = choices.find(self.problem, direction)
         if found is None:
             if not benchmark.is_possible():
                 return
             found = benchmark.run(self.problem, direction, ours, theirs, operand.device)
             if found is None:
-                found = verdicts.estimated(self.problem, direction)
-            verdicts.remember(self.problem, direction, found)
+                found = choices.estimated(self.problem, direction)
+            choices.remember(self.problem, direction, found)
             self._log(direction, found)
         self._waiting.pop(direction, None)
         self._set_next()
         self._put(direction, found)
 
-    def _log(self, direction: int, verdict: Verdict) -> None:
+    def _log(self, direction: int, choice: Choice) -> None:
         if _LOG.isEnabledFor(logging.DEBUG):
             sizes = (*self.problem.input_size, "*", *self.problem.weight_size)
             _LOG.debug(
                 "%s of %s: %s, %s", _NAMES[direction], "x".join(map(str, sizes)).replace("x*x", " * "),
-                "PyTorch's operator" if verdict.by_torch else "convt_ext", verdict.why(),
+                "PyTorch's operator" if choice.by_torch else "convt_ext", choice.why(),
             )  # fmt: skip
 
     def _set_next(self) -> None:
@@ -208,13 +208,13 @@ class Chosen(Eager):
         of_calls = waiting.pop(FORWARD, math.inf)
         self._next = [of_calls, min(waiting.values(), default=math.inf)]
 
-    def _put(self, direction: int, verdict: Verdict) -> Verdict:
-        self._verdicts[direction] = verdict
-        self.candidates = tuple(0 if one is None else one.candidate for one in self._verdicts)
-        by_torch = sum(1 << i for i, one in enumerate(self._verdicts) if one is not None and one.by_torch)
+    def _put(self, direction: int, choice: Choice) -> Choice:
+        self._choices[direction] = choice
+        self.candidates = tuple(0 if one is None else one.candidate for one in self._choices)
+        by_torch = sum(1 << i for i, one in enumerate(self._choices) if one is not None and one.by_torch)
         self.call = self.call_of(self.candidates, by_torch)
         self._serves = [None] * 8
-        return verdict
+        return choice
 
     def _torch_keeps_the_class(self) -> bool:
         """Returns whether PyTorch would use the class of the forward pass: it reads its switches when it runs."""

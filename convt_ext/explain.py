@@ -21,7 +21,7 @@ from .directions import Directions
 from .epilogue import following, name_of
 from .gpus import GPUS, words_of
 from .request import reason_of, word_of
-from .tuning import benchmark, verdicts
+from .tuning import benchmark, choices
 
 # Reasons for which no precision class is defined.
 _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
@@ -171,16 +171,16 @@ def _served(directions: Directions, word: str | None, wanted: str | None) -> tup
     """Returns the implementation of the forward pass, the reason, and the implementations of the gradients."""
     if not isinstance(directions, Chosen):
         return "convt_ext", reason_of(word, scopes.now().word), {"input": "convt_ext", "weight": "convt_ext"}
-    verdict = directions.verdict(verdicts.FORWARD)
-    served_by, reason = ("torch", verdict.why()) if verdict.by_torch else ("convt_ext", _why_ours(wanted))
-    if not verdict.by_torch and verdict.source != verdicts.ESTIMATED:
-        reason += f" ({verdict.why()})"
-    if verdict.by_torch and verdict.why() is not verdicts.NO_TILE:
+    choice = directions.choice(choices.FORWARD)
+    served_by, reason = ("torch", choice.why()) if choice.by_torch else ("convt_ext", _why_ours(wanted))
+    if not choice.by_torch and choice.source != choices.ESTIMATED:
+        reason += f" ({choice.why()})"
+    if choice.by_torch and choice.why() is not choices.NO_TILE:
         reason += '; backend="convt_ext" runs convt_ext'
-    calls = benchmark.calls_before(verdict) if directions.benchmarks and verdict.source == verdicts.ESTIMATED else None
+    calls = benchmark.calls_before(choice) if directions.benchmarks and choice.source == choices.ESTIMATED else None
     if calls is not None:
         reason += f"; benchmarked after {calls} calls, because torch.backends.cudnn.benchmark is on"
-    left = directions.left_to_torch(verdicts.GRAD_INPUT), directions.left_to_torch(verdicts.GRAD_WEIGHT)
+    left = directions.left_to_torch(choices.GRAD_INPUT), directions.left_to_torch(choices.GRAD_WEIGHT)
     return served_by, reason, {"input": _NAMES[left[0]], "weight": _NAMES[left[1]]}
 
 

@@ -28,9 +28,9 @@ from .directions import Eager, wanted_gradients
 from .explain import device_numbers
 from .precision import CLASSES
 from .request import reason_of
-from .tuning import restoring, verdicts
+from .tuning import choices, restoring
 
-_DIRECTIONS = {verdicts.FORWARD: "forward", verdicts.GRAD_INPUT: "input", verdicts.GRAD_WEIGHT: "weight"}
+_DIRECTIONS = {choices.FORWARD: "forward", choices.GRAD_INPUT: "input", choices.GRAD_WEIGHT: "weight"}
 
 _OTHERS = {torch.conv_transpose1d: "conv_transpose1d", torch.conv_transpose3d: "conv_transpose3d"}
 
@@ -216,7 +216,7 @@ class _Watcher(TorchFunctionMode):
         wanted = wanted_gradients(input, *call[1:3])
         problem = planner.Problem.of_call(batched, weight, bias is not None, directions.arguments, numbers)
         rates = rates_for(numbers, self.device_name) if self._floors else None
-        for direction, bit in ((verdicts.FORWARD, 0), (verdicts.GRAD_INPUT, 1), (verdicts.GRAD_WEIGHT, 2)):
+        for direction, bit in ((choices.FORWARD, 0), (choices.GRAD_INPUT, 1), (choices.GRAD_WEIGHT, 2)):
             if bit == 0 or wanted & bit:
                 answer = _answer(directions, problem, direction, asked[0])
                 if rates is not None and answer.us is not None:
@@ -239,12 +239,12 @@ def _answer(directions: Eager, problem: planner.Problem, direction: int, word: s
     plan: dict[str, Any] = planner.plan(problem, direction) or {}
     candidates = plan.get("candidates") or [{}]
     if isinstance(directions, Chosen):
-        verdict = directions.verdict(direction)
-        ours_us, torch_us = _known(verdict.ours_us), _known(verdict.torch_us)
-        if verdict.by_torch:
-            return _Answer("torch", "", torch_us, ours_us, verdict.why())
-        kernel = candidates[verdict.candidate].get("kernel", "")
-        return _Answer("convt_ext", kernel, ours_us, torch_us, verdict.why())
+        choice = directions.choice(direction)
+        ours_us, torch_us = _known(choice.ours_us), _known(choice.torch_us)
+        if choice.by_torch:
+            return _Answer("torch", "", torch_us, ours_us, choice.why())
+        kernel = candidates[choice.candidate].get("kernel", "")
+        return _Answer("convt_ext", kernel, ours_us, torch_us, choice.why())
     of_kernel = candidates[directions.candidates[direction]]
     reason = reason_of(word, scopes.now().word)
     times = _known(of_kernel.get("estimate_us")), _known(plan.get("torch_us"))
@@ -262,7 +262,7 @@ def _floor(problem: planner.Problem, direction: int, rates: Rates) -> float:
     word = "f64" if problem.dtype is torch.float64 else CLASSES[problem.code]
     precision = "f16" if word == "half" else word  # bfloat16 has the rates of float16
     layout = "nhwc" if problem.channels_last else "nchw"
-    name = "fwd" if direction == verdicts.FORWARD else f"grad_{_DIRECTIONS[direction]}"
+    name = "fwd" if direction == choices.FORWARD else f"grad_{_DIRECTIONS[direction]}"
     return floor_us(layer, name, precision, problem.dtype.itemsize, layout, rates)
 
 

@@ -23,7 +23,7 @@ from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .chosen import Chosen, ChosenInClass
 from .directions import Eager
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
-from .tuning import benchmark, files, verdicts
+from .tuning import benchmark, choices, files
 
 
 class Reason(NamedTuple):
@@ -295,8 +295,8 @@ def decide(
     if selected.backend == "auto":
         kind = ChosenInClass if selected.is_explicit else Chosen
         return kind(arguments, asked, benchmarks, weight_channels_last, is_light)
-    found = [verdicts.of_files(asked, direction) for direction in range(3)]
-    candidates = [0 if verdict is None else verdict.candidate for verdict in found]
+    found = [choices.of_files(asked, direction) for direction in range(3)]
+    candidates = [0 if choice is None else choice.candidate for choice in found]
     return Eager(arguments, candidates, weight_channels_last, is_light=is_light)
 
 

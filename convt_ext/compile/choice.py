@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from .. import _extension, planner, precision
 from ..geometry import result_is_channels_last, suggests_channels_last
-from ..tuning import benchmark, files, verdicts
+from ..tuning import benchmark, choices, files
 from . import costs, inductor, loading, measure, mode, pointwise, readers, steps, traced_ops
 from .costs import Layer, Times
 from .mode import AUTO, BARE, ORIGINAL
@@ -203,14 +203,14 @@ def _is_all_by_torch(node: Node) -> bool:
     if node.target is not traced_ops.forward or not _is_static(node):
         return False
     problem = _problem_of(node)
-    wanted = [verdicts.FORWARD]
-    for operand, direction in zip(node.args, (verdicts.GRAD_INPUT, verdicts.GRAD_WEIGHT), strict=False):
+    wanted = [choices.FORWARD]
+    for operand, direction in zip(node.args, (choices.GRAD_INPUT, choices.GRAD_WEIGHT), strict=False):
         value = pointwise.value_of(operand)
         wanted += [direction] if value is None or value.requires_grad else []
     numbers: Any = node.args[3]
     device = pointwise.value_of(node).device  # type: ignore[union-attr]
     loading.choose(wanted, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
-    return all(costs.known_verdict(problem, one).by_torch for one in wanted)
+    return all(costs.known_choice(problem, one).by_torch for one in wanted)
 
 
 def inputs() -> tuple[str, ...]:

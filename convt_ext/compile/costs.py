@@ -12,7 +12,7 @@ from typing import NamedTuple
 from .. import planner
 from ..geometry import output_size, result_is_channels_last
 from ..precision import cudnn_enabled
-from ..tuning import benchmark, verdicts
+from ..tuning import benchmark, choices
 from .mode import BARE, FUSED, ORIGINAL
 from .steps import Steps
 
@@ -79,20 +79,20 @@ def turned(problem: planner.Problem) -> planner.Problem:
     return problem._replace(input_stride=strides, channels_last=channels_last)
 
 
-def known_verdict(problem: planner.Problem, direction: int) -> verdicts.Verdict:
+def known_choice(problem: planner.Problem, direction: int) -> choices.Choice:
     """Returns the choice of a benchmark or a tuning file, else that of the cost model."""
-    find = verdicts.find if benchmark.is_enabled() else verdicts.of_files
-    return find(problem, direction) or verdicts.estimated(problem, direction)
+    find = choices.find if benchmark.is_enabled() else choices.of_files
+    return find(problem, direction) or choices.estimated(problem, direction)
 
 
 def known_times(problem: planner.Problem) -> Times:
     """Returns times of the forward pass, without a measurement."""
-    verdict = known_verdict(problem, verdicts.FORWARD)
-    torch_us = verdict.torch_us or math.inf
-    is_measured = verdict.source != verdicts.ESTIMATED
-    if verdict.by_torch:  # convt_ext's op would run PyTorch's operator
+    choice = known_choice(problem, choices.FORWARD)
+    torch_us = choice.torch_us or math.inf
+    is_measured = choice.source != choices.ESTIMATED
+    if choice.by_torch:  # convt_ext's op would run PyTorch's operator
         return Times(torch_us, torch_us, False, None, is_measured)
-    return Times(verdict.ours_us, torch_us, _fuses(problem, verdict.candidate), None, is_measured)
+    return Times(choice.ours_us, torch_us, _fuses(problem, choice.candidate), None, is_measured)
 
 
 def _fuses(problem: planner.Problem, candidate: int) -> bool:

@@ -32,7 +32,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
-from ..tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT
+from ..tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 from . import loading, mode, traced_epilogues, traced_ops
 
 

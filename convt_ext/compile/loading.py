@@ -15,7 +15,7 @@ import torch
 from .._torch import disable_current_modes
 from ..chosen import Chosen
 from ..geometry import memory_format, output_size
-from ..tuning.verdicts import FORWARD
+from ..tuning.choices import FORWARD
 from . import measure, traced_ops
 
 Strided = tuple[Sequence[int], Sequence[int]]  # the sizes and strides of a tensor
@@ -33,7 +33,7 @@ def choose(
     """Makes the final choices for these directions if PyTorch's switches request benchmarks; else does nothing.
 
     Args:
-        directions: numbers of verdicts.py.
+        directions: numbers of choices.py.
         numbers: argument of `convt_ext::conv_transpose2d` (traced_ops.py).
     """
     if not measure.is_possible(device):

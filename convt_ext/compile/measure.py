@@ -21,7 +21,7 @@ from ..directions import Eager, torch_forward
 from ..geometry import memory_format
 from ..gpu_clock import GpuClock
 from ..tuning import benchmark
-from ..tuning.verdicts import FORWARD, find, remember
+from ..tuning.choices import FORWARD, find, remember
 from .costs import Times, known_times
 from .steps import Steps
 
@@ -75,20 +75,20 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
     def theirs() -> Tensor:
         return torch_forward(input, weight_of_torch, None, arguments)
 
-    verdict = find(problem, FORWARD) or benchmark.run(problem, FORWARD, ours, theirs, device)
-    if verdict is not None:
+    choice = find(problem, FORWARD) or benchmark.run(problem, FORWARD, ours, theirs, device)
+    if choice is not None:
         for one in {problem, problem._replace(has_bias=has_bias)}:
             if find(one, FORWARD) is None:
-                remember(one, FORWARD, verdict)
+                remember(one, FORWARD, choice)
     found = known_times(problem)
-    if verdict is None or verdict.by_torch:
+    if choice is None or choice.by_torch:
         return found
 
     def fused() -> Tensor:
-        call = Eager(arguments, (verdict.candidate, 0, 0)).call
+        call = Eager(arguments, (choice.candidate, 0, 0)).call
         return ops.run_forward_then(input, weight, None, call, steps.operations, steps.numbers, operands)
 
-    calls = [lambda: ours(verdict.candidate), theirs, fused]
+    calls = [lambda: ours(choice.candidate), theirs, fused]
     ours_us, torch_us, *fused_us = time_calls(calls if steps.operations else calls[:2], device)
     return Times(ours_us, torch_us, found.fuses, fused_us[0] if fused_us else None, is_measured=True)
 

@@ -20,7 +20,7 @@ import torch
 
 from .. import _driver, _torch, planner
 from ..gpu_clock import GpuClock
-from .verdicts import MARGIN, MEASURED, Verdict
+from .choices import MARGIN, MEASURED, Choice
 
 _Times = TypeVar("_Times")
 
@@ -58,7 +58,7 @@ def is_enabled() -> bool:
     )
 
 
-def calls_before(estimate: Verdict) -> int | None:
+def calls_before(estimate: Choice) -> int | None:
     """Returns how many calls of a direction use the cost model's choice before its benchmark; None if there is nothing
     to compare. Depends only on the estimate, so the number is equal in every run and on every rank."""
     if math.isinf(estimate.ours_us):
@@ -97,8 +97,8 @@ def run(
     run_ours: Callable[[int], Any],
     run_torch: Callable[[], Any] | None,
     device: torch.device,
-) -> Verdict | None:
-    """Returns the verdict of a benchmark; None if no kernel of convt_ext fits, or if memory is short.
+) -> Choice | None:
+    """Returns the choice of a benchmark; None if no kernel of convt_ext fits, or if memory is short.
 
     Args:
         run_ours: runs the plan with the given candidate number on the current stream of `device`.
@@ -118,7 +118,7 @@ def run(
         return None
     torch_us = times[-1] if run_torch is not None else 0.0
     by_torch = 0 < torch_us < MARGIN * times[best]
-    return Verdict(by_torch, contenders[best].number, times[best], torch_us, MEASURED)
+    return Choice(by_torch, contenders[best].number, times[best], torch_us, MEASURED)
 
 
 def timed(compute: Callable[[torch.Tensor], _Times], device: torch.device, other_bytes: int = 0) -> _Times:

@@ -10,8 +10,8 @@ from served import SeenOps, switch
 
 import convt_ext
 from convt_ext import ops, routing
-from convt_ext.tuning import benchmark, replay, verdicts
-from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
+from convt_ext.tuning import benchmark, choices, replay
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")
 
@@ -21,11 +21,11 @@ def nothing_known(monkeypatch):
     """Where nothing else is said, a benchmark is worth its time in the first call."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(benchmark, "_WORTH", 0)
-    verdicts.forget_measured()
+    choices.forget_measured()
     routing.forget()
     with switch(torch.backends.cudnn, "benchmark", True):
         yield
-    verdicts.forget_measured()
+    choices.forget_measured()
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def benchmarked(monkeypatch):
         run_ours(3)
         run_torch()
         by_torch = found.winners[direction] == "torch"
-        return Verdict(by_torch, 3, 30.0, 20.0 if by_torch else 400.0, MEASURED)
+        return Choice(by_torch, 3, 30.0, 20.0 if by_torch else 400.0, MEASURED)
 
     monkeypatch.setattr(benchmark, "run", run)
     return found
@@ -177,7 +177,7 @@ def test_frozen_weights_count_their_calls(benchmarked, after_ten_calls):
 def test_a_benchmark_costs_a_tenth_of_what_the_calls_before_it_took(monkeypatch, ours_us, torch_us):
     """By the cost model, and whatever the clock says: 60 launches, each with an empty cache, and 50 ms."""
     monkeypatch.setattr(benchmark, "_WORTH", 10)
-    calls = benchmark.calls_before(Verdict(False, 0, ours_us, torch_us, "estimated"))
+    calls = benchmark.calls_before(Choice(False, 0, ours_us, torch_us, "estimated"))
     us = min(ours_us, torch_us or ours_us)
     assert calls * us == pytest.approx(10 * (50_000 + 60 * (us + 40)), abs=us)
     assert 600 < calls < 120_000
@@ -185,7 +185,7 @@ def test_a_benchmark_costs_a_tenth_of_what_the_calls_before_it_took(monkeypatch,
 
 def test_tuning_benchmarks_in_the_first_call(monkeypatch):
     monkeypatch.setattr(benchmark, "_WORTH", 10)
-    estimate = Verdict(False, 0, 50.0, 80.0, "estimated")
+    estimate = Choice(False, 0, 50.0, 80.0, "estimated")
     with benchmark.forced(True):
         assert benchmark.calls_before(estimate) == 0
     assert benchmark.calls_before(estimate) > 0
@@ -255,7 +255,7 @@ def test_autocast_is_left_to_pytorch_where_the_call_is(benchmarked):
     assert all(now is tensor for now, tensor in zip(operands_now, tensors, strict=True))
     assert "aten.convolution.default" in seen.names
     for direction in (FORWARD, GRAD_INPUT, GRAD_WEIGHT):
-        directions._put(direction, Verdict(False, 0, 1.0, 500.0, MEASURED))
+        directions._put(direction, Choice(False, 0, 1.0, 500.0, MEASURED))
     assert not directions.serves(*tensors, 7)
     assert directions.serves(*(tensor.bfloat16() for tensor in tensors), 7)
 
@@ -330,9 +330,9 @@ def test_where_memory_is_short_estimates_decide_and_nobody_asks_again(monkeypatc
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(verdicts, "_MAX_MEASURED", 3)
-    kept = Verdict(False, 1, 1.0, 2.0, MEASURED)
+    monkeypatch.setattr(choices, "_MAX_MEASURED", 3)
+    kept = Choice(False, 1, 1.0, 2.0, MEASURED)
     for number in range(5):
-        verdicts.remember(number, FORWARD, kept)
-        verdicts.find(0, FORWARD) if number < 2 else None  # used last, so it goes last
-    assert [problem for problem, _, _ in verdicts.measured()] == [2, 3, 4]
+        choices.remember(number, FORWARD, kept)
+        choices.find(0, FORWARD) if number < 2 else None  # used last, so it goes last
+    assert [problem for problem, _, _ in choices.measured()] == [2, 3, 4]

@@ -15,7 +15,7 @@ from convt_ext import _driver, planner
 from convt_ext.compile import measure
 from convt_ext.gpu_clock import GpuClock
 from convt_ext.tuning import benchmark
-from convt_ext.tuning.verdicts import FORWARD, MEASURED, Verdict
+from convt_ext.tuning.choices import FORWARD, MEASURED, Choice
 
 
 def contenders(*workspaces):
@@ -44,8 +44,8 @@ def test_ours_must_win_by_a_margin(monkeypatch, on_no_gpu, theirs, by_torch):
     monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, 0, 0))
     times = {4: [12.0, 10.0, 11.0, theirs], 3: [12.0, 10.0, 11.0], 2: [12.0, 10.0]}
     monkeypatch.setattr(benchmark, "_times", lambda calls, *_: list(times[len(calls)]))
-    assert run() == Verdict(by_torch, 1, 10.0, theirs, MEASURED)
-    assert run(with_torch=False) == Verdict(False, 1, 10.0, 0.0, MEASURED)
+    assert run() == Choice(by_torch, 1, 10.0, theirs, MEASURED)
+    assert run(with_torch=False) == Choice(False, 1, 10.0, 0.0, MEASURED)
 
 
 @pytest.mark.parametrize(("again", "candidate"), [([9.0, 10.0], 0), ([10.0, 10.0], 0), ([12.0, 10.0], 2)])

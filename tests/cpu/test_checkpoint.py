@@ -16,7 +16,7 @@ from convt_ext import conv_transpose2d as ours
 from convt_ext import epilogue as epilogues
 from convt_ext.chosen import Chosen
 from convt_ext.functional import conv_transpose2d_then
-from convt_ext.tuning import verdicts
+from convt_ext.tuning import choices
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -38,8 +38,8 @@ EPILOGUES = {
 @pytest.fixture(params=[False, True], ids=["ours", "torchs"])
 def by_torch(request, monkeypatch):
     """Returns which directions PyTorch's operator computes."""
-    verdict = verdicts.Verdict(request.param, 0, 1.0, 2.0, "estimated")
-    monkeypatch.setattr(verdicts, "estimated", lambda problem, direction: verdict)
+    choice = choices.Choice(request.param, 0, 1.0, 2.0, "estimated")
+    monkeypatch.setattr(choices, "estimated", lambda problem, direction: choice)
     return request.param
 
 

@@ -20,7 +20,7 @@ from convt_ext.compile import choice, costs, fusion
 from convt_ext.compile import mode as compile_mode
 from convt_ext.compile.costs import Times
 from convt_ext.compile.mode import AUTO, BARE, FUSED, ORIGINAL
-from convt_ext.tuning import benchmark, files, verdicts
+from convt_ext.tuning import benchmark, choices, files
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
@@ -198,9 +198,9 @@ def test_an_explicit_precision_is_never_pytorchs(pretend):
 @pytest.mark.parametrize("is_ours", [False, True])
 def test_training_is_the_original_where_pytorch_computes_every_direction(monkeypatch, is_ours):
     def estimated(problem, direction):
-        return verdicts.Verdict(not (is_ours and direction == verdicts.GRAD_WEIGHT), 0, 1.0, 2.0, verdicts.ESTIMATED)
+        return choices.Choice(not (is_ours and direction == choices.GRAD_WEIGHT), 0, 1.0, 2.0, choices.ESTIMATED)
 
-    monkeypatch.setattr(verdicts, "estimated", estimated)
+    monkeypatch.setattr(choices, "estimated", estimated)
     graph = rewritten(nn.Sequential(layer(), nn.ReLU()), X, trains=True)
     assert alternatives(graph) == [BARE if is_ours else ORIGINAL]
 
@@ -208,7 +208,7 @@ def test_training_is_the_original_where_pytorch_computes_every_direction(monkeyp
 @pytest.mark.parametrize("name", [FUSED, BARE])
 def test_in_training_an_activation_is_fused_where_that_is_faster(pretend, monkeypatch, name):
     pretend(FAST[name])
-    monkeypatch.setattr(costs, "known_verdict", lambda *_: verdicts.Verdict(False, 0, 1.0, 2.0, verdicts.ESTIMATED))
+    monkeypatch.setattr(costs, "known_choice", lambda *_: choices.Choice(False, 0, 1.0, 2.0, choices.ESTIMATED))
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU()), X, trains=True)) == [name]
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU(), nn.MaxPool2d(2)), X, trains=True)) == [BARE]
 

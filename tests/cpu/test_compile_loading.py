@@ -12,8 +12,8 @@ from torch._inductor.utils import fresh_inductor_cache
 
 from convt_ext import routing
 from convt_ext.compile import choice, loading, measure, mode
-from convt_ext.tuning import benchmark, verdicts
-from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
+from convt_ext.tuning import benchmark, choices
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
@@ -28,17 +28,17 @@ def benchmarked(monkeypatch):
         assert not torch.is_grad_enabled()
         ours(0), theirs()
         found.append((direction, problem.has_bias))
-        return Verdict(False, 0, 5.0, 9.0, MEASURED)
+        return Choice(False, 0, 5.0, 9.0, MEASURED)
 
     monkeypatch.setattr(measure, "is_possible", lambda device: benchmark.is_enabled())
     monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     monkeypatch.setattr(benchmark, "is_possible", lambda: torch.utils._python_dispatch._len_torch_dispatch_stack() == 0)
     monkeypatch.setattr(benchmark, "run", run)
     monkeypatch.setattr(measure, "time_calls", lambda calls, device: [5.0, 9.0, 12.0][: len(calls)])
-    verdicts.forget_measured()
+    choices.forget_measured()
     with fresh_inductor_cache():
         yield found
-    verdicts.forget_measured()
+    choices.forget_measured()
 
 
 def train(model, x):
@@ -53,7 +53,7 @@ def compiled(model):
 def decided(module, x=X):
     """Returns the sources of the choices for a call's forward pass and gradients."""
     directions = routing.route(x, module.weight, None, (2, 2), (1, 1), (0, 0), 1, (1, 1), None, lowers=False)[3]
-    return [None if one is None else one.source for one in directions._verdicts]
+    return [None if one is None else one.source for one in directions._choices]
 
 
 def test_every_direction_is_benchmarked_once_before_a_program_trains(benchmarked):
@@ -82,7 +82,7 @@ def test_what_eager_calls_have_chosen_by_the_cost_model_is_chosen_again(benchmar
     module = layer(bias=False)
     with torch.no_grad():
         module(X)
-        assert decided(module)[FORWARD] == verdicts.ESTIMATED
+        assert decided(module)[FORWARD] == choices.ESTIMATED
         compiled(module)(X)
     assert decided(module)[FORWARD] == MEASURED
 
@@ -93,7 +93,7 @@ def test_a_program_from_a_cache_on_disk_is_benchmarked_too(benchmarked, monkeypa
     hits = []
     for _ in range(2):
         benchmarked.clear()
-        verdicts.forget_measured()
+        choices.forget_measured()
         routing.forget()
         monkeypatch.setattr(measure, "_known", {})
         counters.clear()
@@ -128,4 +128,4 @@ def test_short_memory_leaves_the_cost_models_choice(benchmarked, monkeypatch):
     train(compiled(nn.Sequential(module, nn.ReLU())), X)
     loading.choose([FORWARD], (X.shape, X.stride()), (module.weight.shape, module.weight.stride()), False,
                    [2, 2, 1, 1, 0, 0, 1, 1, 1], X.dtype, X.device)  # fmt: skip
-    assert decided(module)[FORWARD] == verdicts.ESTIMATED
+    assert decided(module)[FORWARD] == choices.ESTIMATED

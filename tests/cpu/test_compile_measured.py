@@ -13,7 +13,7 @@ from convt_ext.compile import costs, measure
 from convt_ext.compile.costs import Layer, Times
 from convt_ext.compile.mode import BARE, FUSED, ORIGINAL
 from convt_ext.compile.steps import Steps
-from convt_ext.tuning import benchmark, verdicts
+from convt_ext.tuning import benchmark, choices
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
@@ -107,14 +107,14 @@ def test_steps_that_a_kernel_runs(operations, sizes, fits):
 def test_a_measured_call_replaces_the_estimates(monkeypatch):
     monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     assert not costs.known_times(PROBLEM).is_measured
-    verdicts.remember(PROBLEM, verdicts.FORWARD, verdicts.Verdict(False, 0, 7.0, 9.0, verdicts.MEASURED))
+    choices.remember(PROBLEM, choices.FORWARD, choices.Choice(False, 0, 7.0, 9.0, choices.MEASURED))
     try:
         assert costs.known_times(PROBLEM)[:2] == (7.0, 9.0)
         assert costs.known_times(PROBLEM).is_measured
-        verdicts.remember(PROBLEM, verdicts.FORWARD, verdicts.Verdict(True, 0, 9.0, 7.0, verdicts.MEASURED))
+        choices.remember(PROBLEM, choices.FORWARD, choices.Choice(True, 0, 9.0, 7.0, choices.MEASURED))
         assert costs.known_times(PROBLEM)[:3] == (7.0, 7.0, False)  # what our op would run
     finally:
-        verdicts.forget_measured()
+        choices.forget_measured()
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def timer(monkeypatch):
     asked = []
     monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     monkeypatch.setattr(measure, "is_possible", lambda device: True)
-    monkeypatch.setattr(benchmark, "run", lambda *_: verdicts.Verdict(False, 0, 5.0, 6.0, verdicts.MEASURED))
+    monkeypatch.setattr(benchmark, "run", lambda *_: choices.Choice(False, 0, 5.0, 6.0, choices.MEASURED))
 
     def set_times(*times):
         def time_calls(calls, device):
@@ -136,7 +136,7 @@ def timer(monkeypatch):
         return asked
 
     yield set_times
-    verdicts.forget_measured()
+    choices.forget_measured()
 
 
 @pytest.mark.parametrize(

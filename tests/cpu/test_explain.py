@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from convt_ext import Explanation, explain, ops, planner, routing, use_precision
 from convt_ext.planner import H200
-from convt_ext.tuning.verdicts import GRAD_WEIGHT
+from convt_ext.tuning.choices import GRAD_WEIGHT
 
 needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 PLAN_KEYS = {

@@ -33,11 +33,11 @@ def arguments_of(*operands, **named):
     return decision[3].arguments
 
 
-def verdict_of(*operands, **named):
+def choice_of(*operands, **named):
     """Returns the choice for the forward pass of a call that convt_ext may run."""
     decision = decide(*operands, **named)
     assert not isinstance(decision, routing.Reason), decision
-    return decision[3].verdict(0)
+    return decision[3].choice(0)
 
 
 CODE, CHANNELS_LAST = 5, 6
@@ -121,10 +121,10 @@ def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, m
         torch.empty(1, 2, 3, 3, dtype=dtype, device="cuda"),
         torch.empty(2, 3, 64, 64, dtype=dtype, device="cuda"),
     )
-    verdict = verdict_of(*many_taps, stride=1, padding=0)
-    assert verdict.by_torch
-    assert "PyTorch about" in verdict.why()
-    assert not verdict_of(*kb71, stride=1, padding=0).by_torch
+    choice = choice_of(*many_taps, stride=1, padding=0)
+    assert choice.by_torch
+    assert "PyTorch about" in choice.why()
+    assert not choice_of(*kb71, stride=1, padding=0).by_torch
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -166,9 +166,9 @@ def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
     x, weight = (
         torch.empty(shape, device="cuda").to(memory_format=layout) for shape in (layer.input_shape, layer.weight_shape)
     )
-    verdict = verdict_of(x, weight, **layer.arguments)
-    assert verdict.by_torch == (layer.name in ("kb65", "kb69"))  # cuDNN uses a transform there
-    assert "PyTorch about" in verdict.why()
+    choice = choice_of(x, weight, **layer.arguments)
+    assert choice.by_torch == (layer.name in ("kb65", "kb69"))  # cuDNN uses a transform there
+    assert "PyTorch about" in choice.why()
     assert arguments_of(x, weight, **layer.arguments)[CODE] == 0
     for word in PRECISIONS:
         if word == "half":
@@ -195,13 +195,13 @@ def test_half_by_name_is_ours(dtype):
 @needs_binary
 def test_float64_and_aten_are_compared_too(monkeypatch):
     x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")
-    assert verdict_of(x.double(), weight.double()).by_torch
+    assert choice_of(x.double(), weight.double()).by_torch
     assert arguments_of(x.double(), weight.double(), precision="exact")[CODE] == 0
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "aten")
     assert arguments_of(x, weight)[CODE] == 1
-    assert not verdict_of(x, weight).by_torch  # PyTorch's columns take far longer here
+    assert not choice_of(x, weight).by_torch  # PyTorch's columns take far longer here
     x, weight = torch.empty(1, 256, 37, 37, device="cuda"), torch.empty(256, 256, 4, 4, device="cuda")
-    assert verdict_of(x, weight, stride=4).by_torch
+    assert choice_of(x, weight, stride=4).by_torch
 
 
 @needs_binary
@@ -215,25 +215,25 @@ def test_a_comparison_is_made_once(no_tf32, monkeypatch):
     monkeypatch.setattr(planner, "best_plan", best_plan)
     x, weight, bias = operands()
     for _ in range(3):
-        assert verdict_of(x, weight, bias).why() == "estimated 30 us for convt_ext, PyTorch about 20 us"
-        verdict_of(x, weight, bias, stride=(2, 2), padding=[1])
+        assert choice_of(x, weight, bias).why() == "estimated 30 us for convt_ext, PyTorch about 20 us"
+        choice_of(x, weight, bias, stride=(2, 2), padding=[1])
     assert len(questions) == 1
-    verdict_of(x, weight)  # without a bias, and so on: other problems
-    verdict_of(x, weight, bias, padding=0)
-    verdict_of(x.to(memory_format=torch.channels_last), weight, bias)
+    choice_of(x, weight)  # without a bias, and so on: other problems
+    choice_of(x, weight, bias, padding=0)
+    choice_of(x.to(memory_format=torch.channels_last), weight, bias)
     assert [problem.has_bias for problem, _ in questions] == [True, False, True, True]
 
 
 def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
     monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(1e6, 0.0, 0))
-    assert not verdict_of(*operands()).by_torch
+    assert not choice_of(*operands()).by_torch
 
 
 @needs_binary
 @pytest.mark.parametrize(("torch_us", "serves"), [(0.0, "ours"), (0.5, "torch"), (29.5, "torch"), (30.0, "ours")])
 def test_ours_serves_what_pytorch_is_not_faster_at(no_tf32, monkeypatch, torch_us, serves):
     monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(30.0, torch_us, 0))
-    assert verdict_of(*operands()).by_torch == (serves == "torch")
+    assert choice_of(*operands()).by_torch == (serves == "torch")
 
 
 @needs_binary
@@ -242,9 +242,9 @@ def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
     x = torch.empty(1, 131072, 1, 1, device="cuda")
     weight = torch.empty(131072, 1, 16384, 1, device="cuda")
     arguments = {"stride": (16384, 1), "padding": 0, "groups": 131072}
-    verdict = verdict_of(x, weight, **arguments)
-    assert verdict.by_torch
-    assert verdict.why() == "no convt_ext kernel has a tile that fits this problem"
+    choice = choice_of(x, weight, **arguments)
+    assert choice.by_torch
+    assert choice.why() == "no convt_ext kernel has a tile that fits this problem"
     assert arguments_of(x, weight, **arguments, precision="exact")[CODE] == 0
     found = explain(x, weight, **arguments)
     assert (found.served_by, found.plan) == ("torch", None)

@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import convt_ext
 from convt_ext import planner, routing
-from convt_ext.tuning import benchmark, files, tune, verdicts
-from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
+from convt_ext.tuning import benchmark, choices, files, tune
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -30,16 +30,16 @@ def benchmarked(monkeypatch, cpu_is_gpu):
 
     def run(problem, direction, run_ours, run_torch, device):
         found.append(direction)
-        return Verdict(False, 0, 5.0, 50.0, MEASURED)
+        return Choice(False, 0, 5.0, 50.0, MEASURED)
 
     monkeypatch.setattr(benchmark, "run", run)
     monkeypatch.setattr(files, "_chosen", ("", {}))
     monkeypatch.setattr(files, "here", lambda device: HERE)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    verdicts.forget_measured()
+    choices.forget_measured()
     yield found
-    verdicts.forget_measured()
+    choices.forget_measured()
 
 
 class Block(nn.Module):
@@ -126,7 +126,7 @@ def test_where_the_target_raises(benchmarked, is_function):
     with nothing_changes(module, x), pytest.raises(LookupError, match="broken"):
         tune((lambda x: module(x)) if is_function else module, x)
     assert benchmarked
-    assert verdicts.measured() == []
+    assert choices.measured() == []
 
 
 def test_where_the_backward_raises():
@@ -216,13 +216,13 @@ def test_what_was_known_before_is_known_afterwards(benchmarked):
         earlier = benchmark.force(True)
         other(torch.randn(1, 3, 4, 4))
         benchmark.force(earlier)
-    (known,) = verdicts.measured()
+    (known,) = choices.measured()
     with pytest.raises(LookupError):
         tune(Block(is_broken=True), operand())
-    assert verdicts.measured() == [known]
+    assert choices.measured() == [known]
     tune(Block(), operand())
-    assert known in verdicts.measured()
-    assert len(verdicts.measured()) == 4
+    assert known in choices.measured()
+    assert len(choices.measured()) == 4
     routing.forget()
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 import convt_ext
 from convt_ext import routing
-from convt_ext.tuning import benchmark, verdicts
+from convt_ext.tuning import benchmark, choices
 
 benchmark.force(True if sys.argv[1] == "measured" else None)
 torch.backends.cudnn.benchmark = sys.argv[1] == "measured"
@@ -74,7 +74,7 @@ for name, (size, kernel, arguments, memory_format) in LAYERS.items():
                 continue
             fitting += 1
             routing.forget()
-            verdicts.forget_measured()
+            choices.forget_measured()
             for _ in range(2):
                 if not fits(lambda: kind(convt_ext.conv_transpose2d)):
                     print(name, results, kind.__name__)
