@@ -1,6 +1,6 @@
 """The three directions of one problem: forward, gradient of the input, gradient of the weight; and the bias gradient.
 
-`Directions` runs the compiled ops with fixed arguments, `ByTorch` runs PyTorch's operator; chosen.py mixes both.
+`Directions` runs the compiled ops with fixed arguments, `ByTorch` runs PyTorch's operator; auto_dispatch.py mixes both.
 routing.py makes them, autograd.py differentiates them. All code here runs below autograd: nothing is recorded. The
 precision class is fixed.
 """

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from . import autocast, planner, routing, scopes
 from . import precision as precisions
-from .chosen import Chosen
+from .auto_dispatch import AutoDispatch
 from .compile import mode
 from .directions import Directions
 from .epilogue import following, name_of
@@ -169,7 +169,7 @@ def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[s
 
 def _served(directions: Directions, word: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
     """Returns the implementation of the forward pass, the reason, and the implementations of the gradients."""
-    if not isinstance(directions, Chosen):
+    if not isinstance(directions, AutoDispatch):
         return "convt_ext", reason_of(word, scopes.now().word), {"input": "convt_ext", "weight": "convt_ext"}
     choice = directions.choice(choices.FORWARD)
     served_by, reason = ("torch", choice.why()) if choice.by_torch else ("convt_ext", _why_ours(wanted))

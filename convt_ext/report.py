@@ -21,9 +21,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from . import _torch, planner, routing, scopes
+from .auto_dispatch import AutoDispatch
 from .bench.floors import Rates, floor_us, rates_for
 from .bench.layers import Layer
-from .chosen import Chosen
 from .directions import Eager, wanted_gradients
 from .explain import device_numbers
 from .precision import CLASSES
@@ -238,7 +238,7 @@ class _Answer(NamedTuple):
 def _answer(directions: Eager, problem: planner.Problem, direction: int, word: str | None) -> _Answer:
     plan: dict[str, Any] = planner.plan(problem, direction) or {}
     candidates = plan.get("candidates") or [{}]
-    if isinstance(directions, Chosen):
+    if isinstance(directions, AutoDispatch):
         choice = directions.choice(direction)
         ours_us, torch_us = _known(choice.ours_us), _known(choice.torch_us)
         if choice.by_torch:

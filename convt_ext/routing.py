@@ -1,9 +1,9 @@
 """Decides for each call whether convt_ext kernels may run it, or only PyTorch's operator, and why.
 
 Called by functional.py and compile/tracing.py, which follow the decision, and by explain.py, which reports it. With
-backend="auto", `Chosen` (chosen.py) selects the faster implementation. The decision is made on every call and costs a
-few microseconds: the part that depends only on sizes, strides and arguments is cached. Launches only the casts of
-autocast. A `word` is a request as one string (request.py).
+backend="auto", `AutoDispatch` (auto_dispatch.py) selects the faster implementation. The decision is made on every call
+and costs a few microseconds: the part that depends only on sizes, strides and arguments is cached. Launches only the
+casts of autocast. A `word` is a request as one string (request.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import _extension, _torch, autocast, planner, request, scopes
 from . import precision as precisions
 from ._torch import forward_ad, has_torch_function_unary
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
-from .chosen import Chosen, ChosenInClass
+from .auto_dispatch import AutoDispatch, AutoDispatchInClass
 from .directions import Eager
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
 from .tuning import benchmark, choices, files
@@ -293,7 +293,7 @@ def decide(
     weight_channels_last = grad_weight_is_channels_last(channels_last, input_size, input_stride)
     is_light = asked.tensor_bytes() <= _LIGHT_BYTES
     if selected.backend == "auto":
-        kind = ChosenInClass if selected.is_explicit else Chosen
+        kind = AutoDispatchInClass if selected.is_explicit else AutoDispatch
         return kind(arguments, asked, benchmarks, weight_channels_last, is_light)
     found = [choices.of_files(asked, direction) for direction in range(3)]
     candidates = [0 if choice is None else choice.candidate for choice in found]

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 
 from .._torch import disable_current_modes
-from ..chosen import Chosen
+from ..auto_dispatch import AutoDispatch
 from ..geometry import memory_format, output_size
 from ..tuning.choices import FORWARD
 from . import measure, traced_ops
@@ -46,7 +46,7 @@ def choose(
             size = output_size(x.shape, w.shape, *traced_ops.arguments_of(numbers))
             bias = drawn(size[1:2], (1,)) if has_bias else None
             chosen = traced_ops.directions_now(x, w, bias, numbers)
-            if not isinstance(chosen, Chosen):
+            if not isinstance(chosen, AutoDispatch):
                 return
             grad_output = None
             if any(direction != FORWARD for direction in directions):

@@ -1,8 +1,8 @@
 """Benchmarks the best few plans of convt_ext and PyTorch's operator on the user's GPU, and returns the fastest.
 
-Called by chosen.py if `torch.backends.cudnn.benchmark` requests it: at once inside `tune`, otherwise when a direction
-of a shape has been called often enough (`calls_before`). Measures GPU time with cold caches, alternately. Must not know
-what the calls compute.
+Called by auto_dispatch.py if `torch.backends.cudnn.benchmark` requests it: at once inside `tune`, otherwise when a
+direction of a shape has been called often enough (`calls_before`). Measures GPU time with cold caches, alternately.
+Must not know what the calls compute.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Selects implementation and plan of one direction of one problem, and records the source of the choice.
 
 The result is a `Choice`, from a benchmark in this process, else from a tuning file, else from the cost model. Called
-by chosen.py and routing.py. Must not know tensors, and launches nothing.
+by auto_dispatch.py and routing.py. Must not know tensors, and launches nothing.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from convt_ext import _torch
 from convt_ext import conv_transpose2d as ours
 from convt_ext import epilogue as epilogues
-from convt_ext.chosen import Chosen
+from convt_ext.auto_dispatch import AutoDispatch
 from convt_ext.functional import conv_transpose2d_then
 from convt_ext.tuning import choices
 
@@ -48,7 +48,7 @@ def changing(request, monkeypatch):
     """Changes the choices of a problem on each query, as measurements in between do."""
     for name in ("serves", "is_recorded_by_torch"):
         answers = itertools.cycle(request.param)
-        monkeypatch.setattr(Chosen, name, lambda *_, answers=answers: next(answers))
+        monkeypatch.setattr(AutoDispatch, name, lambda *_, answers=answers: next(answers))
 
 
 def leaves():

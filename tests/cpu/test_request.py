@@ -12,7 +12,7 @@ from served import tf32
 
 import convt_ext
 from convt_ext import flags, precision, routing, use_precision
-from convt_ext.chosen import Chosen, ChosenInClass
+from convt_ext.auto_dispatch import AutoDispatch, AutoDispatchInClass
 from convt_ext.request import BACKENDS, PRECISIONS, merged, parts_of, word_of
 
 __all__ = ["a100", "nothing_stays_in_force", "pretend_gpu"]
@@ -125,9 +125,9 @@ def test_what_routing_decides(pretend_gpu):
             asked: type(decide(*operands(), precision=asked[0], backend=asked[1])[3])
             for asked in ((None, None), (None, "convt_ext"), ("tf32", None), ("tf32", "convt_ext"), ("exact", None))
         }
-    assert kinds.pop((None, None)) is Chosen
-    assert kinds.pop(("tf32", None)) is ChosenInClass
-    assert not any(issubclass(kind, Chosen) for kind in kinds.values())
+    assert kinds.pop((None, None)) is AutoDispatch
+    assert kinds.pop(("tf32", None)) is AutoDispatchInClass
+    assert not any(issubclass(kind, AutoDispatch) for kind in kinds.values())
     with flags(backend="torch"):
         assert decide(*operands()) is routing.BACKEND
         assert decide(*operands(), backend="convt_ext")[3].by_name
@@ -142,12 +142,12 @@ def test_on_other_gpus_tensor_cores_are_opt_in(a100):
         assert not isinstance(decide(*operands(), precision="tf32"), routing.Reason)
 
 
-class TestChosenInClass:
+class TestAutoDispatchInClass:
     """A call with an explicit precision that PyTorch's switches select too, and that PyTorch's operator computes."""
 
     @pytest.fixture
     def directions(self, pretend_gpu, monkeypatch):
-        monkeypatch.setattr(Chosen, "left_to_torch", lambda self, direction: True)
+        monkeypatch.setattr(AutoDispatch, "left_to_torch", lambda self, direction: True)
         with tf32(False):
             yield decide(*operands(), precision="ieee")[3]
 
@@ -165,9 +165,9 @@ class TestChosenInClass:
 
     def test_gradients_keep_the_precision_when_the_switches_change(self, directions, monkeypatch):
         ran = []
-        monkeypatch.setattr(Chosen, "gradients", lambda self, *_: ran.append("the faster one"))
+        monkeypatch.setattr(AutoDispatch, "gradients", lambda self, *_: ran.append("the faster one"))
         monkeypatch.setattr(type(directions._ours), "gradients", lambda self, *_: ran.append("convt_ext"))
-        monkeypatch.setattr(Chosen, "forward", lambda self, *_: ran.append("the faster one"))
+        monkeypatch.setattr(AutoDispatch, "forward", lambda self, *_: ran.append("the faster one"))
         monkeypatch.setattr(type(directions._ours), "forward", lambda self, *_: ran.append("convt_ext"))
         directions.gradients(None, None, None, (True, True, False))
         directions.forward(None, None, None)

@@ -28,7 +28,7 @@ _NAMES = ("forward", "gradient of the input", "gradient of the weight")
 _below_autograd = _torch.AutoDispatchBelowAutograd
 
 
-class Chosen(Eager):
+class AutoDispatch(Eager):
     """`Eager`, except that PyTorch's operator computes directions in which it is faster or no kernel fits.
 
     Args:
@@ -222,8 +222,8 @@ class Chosen(Eager):
         return precisions.CODES.get(now) == self.arguments[5]
 
 
-class ChosenInClass(Chosen):
-    """`Chosen` for an explicit precision, which PyTorch's switches select too.
+class AutoDispatchInClass(AutoDispatch):
+    """`AutoDispatch` for an explicit precision, which PyTorch's switches select too.
 
     The switches may change before the backward runs, and PyTorch's own node would follow them. So every call that
     records gradients is recorded by convt_ext, and its kernels compute the gradients if the switches have changed.
