@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import _torch, ops, planner
 from . import precision as precisions
-from .directions import Eager, Gradients, torch_forward, torch_gradients, wanted_gradients
+from .directions import Gradients, NativeConv, torch_forward, torch_gradients, wanted_gradients
 from .epilogue import Step
 from .tuning import benchmark, choices
 from .tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Choice
@@ -28,8 +28,8 @@ _NAMES = ("forward", "gradient of the input", "gradient of the weight")
 _below_autograd = _torch.AutoDispatchBelowAutograd
 
 
-class AutoDispatch(Eager):
-    """`Eager`, except that PyTorch's operator computes directions in which it is faster or no kernel fits.
+class AutoDispatch(NativeConv):
+    """`NativeConv`, except that PyTorch's operator computes directions in which it is faster or no kernel fits.
 
     Args:
         benchmarks: benchmark directions that no tuning file contains, after some calls. Without it, results of earlier
@@ -234,7 +234,7 @@ class AutoDispatchInClass(AutoDispatch):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._ours = Eager(self.arguments, weight_channels_last=self.weight_channels_last)
+        self._ours = NativeConv(self.arguments, weight_channels_last=self.weight_channels_last)
 
     def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return not wanted_gradients(input, weight, bias) and super().is_torchs(input, weight, bias)

@@ -29,8 +29,8 @@ from . import _torch, ops, routing
 from ._torch import forward_ad
 from .directions import (
     Directions,
-    Eager,
     Gradients,
+    NativeConv,
     torch_forward,
     torch_grad_input,
     torch_grad_weight,
@@ -44,7 +44,7 @@ _num_dispatch_modes = _torch.num_dispatch_modes
 _will_execute = _torch.will_engine_execute_node
 
 
-def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) -> Tensor:
+def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeConv) -> Tensor:
     """Runs an eager call outside of torch.func's transforms: computes `forward`, or calls PyTorch's operator if that is
     faster."""
     wanted = wanted_gradients(input, weight, bias)
@@ -269,7 +269,7 @@ def _gradients_again(
     dual tensors, little memory. Returns failures as text, because the calling binary cannot pass on exceptions."""
     try:
         asked = [bool(wanted & bit) for bit in (1, 2, 4)]
-        return (*gradients(grad_output, input, weight, Eager.remembered(call), asked), None)
+        return (*gradients(grad_output, input, weight, NativeConv.remembered(call), asked), None)
     except Exception as error:
         words = str(error) or type(error).__name__
         return None, None, None, torch.frombuffer(bytearray(words.encode()), dtype=torch.uint8)
@@ -279,7 +279,7 @@ def _batched_recorded(
     grad_output, input, weight, stride, padding, dilation, transposed, output_padding, call, mask
 ) -> tuple[Tensor | None, ...]:
     """Computes `_gradients_again` for a batch of backwards, under vmap."""
-    return gradients(grad_output, input, weight, Eager.remembered(call), mask)
+    return gradients(grad_output, input, weight, NativeConv.remembered(call), mask)
 
 
 def _batched_gradients(*arguments: Any) -> tuple[Tensor | None, ...]:

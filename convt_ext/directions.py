@@ -1,8 +1,8 @@
 """The three directions of one problem: forward, gradient of the input, gradient of the weight; and the bias gradient.
 
-`Directions` runs the compiled ops with fixed arguments, `ByTorch` runs PyTorch's operator; auto_dispatch.py mixes both.
-routing.py makes them, autograd.py differentiates them. All code here runs below autograd: nothing is recorded. The
-precision class is fixed.
+`Directions` runs the compiled ops with fixed arguments, `AtenConv` runs PyTorch's operator; auto_dispatch.py mixes
+both. routing.py makes them, autograd.py differentiates them. All code here runs below autograd: nothing is recorded.
+The precision class is fixed.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any,
     return (*arguments[:-1], False)
 
 
-class Eager(Directions):
+class NativeConv(Directions):
     """`Directions` for untraced calls. The binary stores their arguments under a number.
 
     Args:
@@ -138,7 +138,7 @@ class Eager(Directions):
         self.call = self.call_of(candidates, by_torch)
 
     @classmethod
-    def remembered(cls, call: int) -> Eager:
+    def remembered(cls, call: int) -> NativeConv:
         """Returns the directions with this number."""
         *_, weight_channels_last, first, second, third, by_torch, by_name = ops.remembered(call)
         candidates = first, second, third
@@ -229,7 +229,7 @@ class Eager(Directions):
         return found[0], found[1], found[2]
 
 
-class ByTorch(Directions):
+class AtenConv(Directions):
     """`Directions` by PyTorch's operator; uses the `arguments` before the precision."""
 
     __slots__ = ()

@@ -24,7 +24,7 @@ from . import _torch, planner, routing, scopes
 from .auto_dispatch import AutoDispatch
 from .bench.floors import Rates, floor_us, rates_for
 from .bench.layers import Layer
-from .directions import Eager, wanted_gradients
+from .directions import NativeConv, wanted_gradients
 from .explain import device_numbers
 from .precision import CLASSES
 from .request import reason_of
@@ -235,7 +235,7 @@ class _Answer(NamedTuple):
     floor_us: float | None = None
 
 
-def _answer(directions: Eager, problem: planner.Problem, direction: int, word: str | None) -> _Answer:
+def _answer(directions: NativeConv, problem: planner.Problem, direction: int, word: str | None) -> _Answer:
     plan: dict[str, Any] = planner.plan(problem, direction) or {}
     candidates = plan.get("candidates") or [{}]
     if isinstance(directions, AutoDispatch):

@@ -21,7 +21,7 @@ from . import precision as precisions
 from ._torch import forward_ad, has_torch_function_unary
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
 from .auto_dispatch import AutoDispatch, AutoDispatchInClass
-from .directions import Eager
+from .directions import NativeConv
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
 from .tuning import benchmark, choices, files
 
@@ -95,7 +95,7 @@ _NUM_DECISIONS = 4096
 
 def route(
     input, weight, bias, stride, padding, output_padding, groups, dilation, word, lowers=None
-) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
+) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Returns operands and directions of a call that convt_ext runs, or the reason why PyTorch's operator runs it.
 
     Not for traced code (see compile/tracing.py). The returned input is 4-D. The operands are cast if autocast is on;
@@ -142,7 +142,7 @@ def route(
     return decision
 
 
-def known(input, weight, bias, stride, padding, output_padding, groups, dilation) -> Eager | None:
+def known(input, weight, bias, stride, padding, output_padding, groups, dilation) -> NativeConv | None:
     """Returns the cached decision of `route` for a call without a request and without autocast; None if the caller
     must call `route`. The tensors must be plain and on one GPU, and the arguments pairs."""
     if _is_surrounded() or not precisions.cudnn_enabled():
@@ -160,10 +160,10 @@ class _Known:
     """
 
     def __init__(self) -> None:
-        self._newer: dict[tuple[Any, ...], Eager] = {}
-        self._older: dict[tuple[Any, ...], Eager] = {}
+        self._newer: dict[tuple[Any, ...], NativeConv] = {}
+        self._older: dict[tuple[Any, ...], NativeConv] = {}
 
-    def get(self, key: tuple[Any, ...]) -> Eager | None:
+    def get(self, key: tuple[Any, ...]) -> NativeConv | None:
         found = self._newer.get(key)
         if found is None:
             found = self._older.get(key)
@@ -171,7 +171,7 @@ class _Known:
                 self.put(key, found)
         return found
 
-    def put(self, key: tuple[Any, ...], decision: Eager) -> None:
+    def put(self, key: tuple[Any, ...], decision: NativeConv) -> None:
         if len(self._newer) >= _NUM_DECISIONS // 2:
             self._newer, self._older = {}, self._newer
         self._newer[key] = decision
@@ -205,7 +205,7 @@ def forget() -> None:
 
 def op_call(
     input, weight, bias, stride, padding, output_padding, groups, dilation, word, device, lowers
-) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
+) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Decides as `route` does, for plain tensors, as if on the GPU with these numbers (a tuple)."""
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
     if dtype not in DTYPES:
@@ -276,7 +276,7 @@ def decide(
     benchmarks,
     cudnn_enabled,
     device,
-) -> Reason | Eager:
+) -> Reason | NativeConv:
     """Decides what runs a 4-D problem: a pure function of its hashable arguments and the tuning files in force."""
     problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
     if legal_output_size(*problem) is None:
@@ -297,7 +297,7 @@ def decide(
         return kind(arguments, asked, benchmarks, weight_channels_last, is_light)
     found = [choices.of_files(asked, direction) for direction in range(3)]
     candidates = [0 if choice is None else choice.candidate for choice in found]
-    return Eager(arguments, candidates, weight_channels_last, is_light=is_light)
+    return NativeConv(arguments, candidates, weight_channels_last, is_light=is_light)
 
 
 def reason_by_layout(input, weight, bias) -> Reason | None:

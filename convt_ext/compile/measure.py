@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .. import ops, planner
 from .._torch import disable_current_modes
-from ..directions import Eager, torch_forward
+from ..directions import NativeConv, torch_forward
 from ..geometry import memory_format
 from ..gpu_clock import GpuClock
 from ..tuning import benchmark
@@ -70,7 +70,7 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
     operands = [drawn(size, torch.empty(size, device="meta").stride()) for size in steps.sizes]
 
     def ours(number: int) -> Tensor:
-        return ops.run_forward(input, weight, None, Eager(arguments, (number, 0, 0)).call)
+        return ops.run_forward(input, weight, None, NativeConv(arguments, (number, 0, 0)).call)
 
     def theirs() -> Tensor:
         return torch_forward(input, weight_of_torch, None, arguments)
@@ -85,7 +85,7 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
         return found
 
     def fused() -> Tensor:
-        call = Eager(arguments, (choice.candidate, 0, 0)).call
+        call = NativeConv(arguments, (choice.candidate, 0, 0)).call
         return ops.run_forward_then(input, weight, None, call, steps.operations, steps.numbers, operands)
 
     calls = [lambda: ours(choice.candidate), theirs, fused]

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from .. import _torch, autograd, frozen, ops, routing, scopes
 from .._torch import forward_ad, register_flop_formula
-from ..directions import ByTorch, Directions, Eager, Gradients
+from ..directions import AtenConv, Directions, Gradients, NativeConv
 from ..epilogue import Step
 from ..geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from ..precision import cudnn_enabled
@@ -101,7 +101,7 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
     return channels_last, grad_weight_is_channels_last(channels_last, input.shape, input.stride())
 
 
-def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
+def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> NativeConv | AtenConv:
     """Returns the implementation of the three directions under PyTorch's current switches."""
     if scopes.now().word is not None:  # a context that is active at run time but was not active during tracing
         with flags():
@@ -113,7 +113,7 @@ def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: 
     decision = routing.route(
         input, weight, bias, stride, padding, output_padding, groups, dilation, None, lowers=False
     )  # fmt: skip
-    return ByTorch(arguments) if isinstance(decision, routing.Reason) else decision[3]
+    return AtenConv(arguments) if isinstance(decision, routing.Reason) else decision[3]
 
 
 def run_forward(input, weight, bias, numbers, channels_last, steps: Sequence[Step] = ()) -> Tensor:
@@ -127,7 +127,7 @@ def run_forward(input, weight, bias, numbers, channels_last, steps: Sequence[Ste
         copies = None if copies is None else copies.cast(input.dtype)
         weight = weight.to(input.dtype) if copies is None else copies.weight
     directions = directions_now(input, weight, bias, numbers)
-    if copies is None or not isinstance(directions, Eager):
+    if copies is None or not isinstance(directions, NativeConv):
         directions.count(True, False)
     elif directions.serves(input, weight, bias, 0):
         return formatted(copies.run(input, bias, directions, steps), channels_last)
