@@ -75,7 +75,7 @@ class AutoDispatch(NativeConv):
         """Returns whether PyTorch's operator computes that direction."""
         return self.choice(direction).by_torch
 
-    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return self._serves[wanted_gradients(input, weight, bias)] is False
 
     def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
@@ -236,8 +236,8 @@ class AutoDispatchInClass(AutoDispatch):
         super().__init__(*arguments, **options)
         self._ours = NativeConv(self.arguments, weight_channels_last=self.weight_channels_last)
 
-    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        return not wanted_gradients(input, weight, bias) and super().is_torchs(input, weight, bias)
+    def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        return not wanted_gradients(input, weight, bias) and super().is_aten_call(input, weight, bias)
 
     def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
         return super().serves(input, weight, bias, wanted) or wanted != 0

@@ -56,7 +56,7 @@ def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeC
         try:
             return ops.run_recorded(input, weight, bias, (), (), (), True, (), directions.call)
         except RuntimeError as error:
-            if not directions.is_torchs_to_try(error, 1):
+            if not directions.falls_back_to_aten(error, 1):
                 raise
     stride, padding, output_padding, groups, dilation = directions.arguments[:5]
     return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)

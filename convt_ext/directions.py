@@ -75,7 +75,7 @@ class Directions:
         """Returns whether PyTorch's operator computes that direction, if a backward requests only that one."""
         return False
 
-    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         """Returns whether PyTorch's operator runs an eager call, including its cached casts under autocast."""
         return False
 
@@ -164,7 +164,7 @@ class NativeConv(Directions):
         try:
             return ops.run_forward(input, weight, bias, self.call)
         except RuntimeError as error:
-            if not self.is_torchs_to_try(error, 1):
+            if not self.falls_back_to_aten(error, 1):
                 raise
         with _below_autograd():
             return torch_forward(input, weight, bias, self.arguments)
@@ -179,14 +179,14 @@ class NativeConv(Directions):
         try:
             return ops.run_forward_then(input, weight, bias, self.call, *lists)
         except RuntimeError as error:
-            if not self.is_torchs_to_try(error, 1):
+            if not self.falls_back_to_aten(error, 1):
                 raise
         with _below_autograd():
             result = torch_forward(input, weight, bias, self.arguments)
         ops.finish(result, self.arguments[5] in EXACT_CODES, *lists)
         return result
 
-    def is_torchs_to_try(self, error: RuntimeError, directions: int) -> bool:
+    def falls_back_to_aten(self, error: RuntimeError, directions: int) -> bool:
         """Returns whether PyTorch's operator must run after this failure of an op.
 
         Args:
@@ -211,7 +211,7 @@ class NativeConv(Directions):
             return ops.run_gradients(grad_output, input, weight, self.call, wanted[0] + 2 * wanted[1] + 4 * wanted[2])
         except RuntimeError as error:
             missing = isinstance(error, torch.OutOfMemoryError)
-            if not missing and not self.is_torchs_to_try(error, 2 * wanted[0] + 4 * wanted[1]):
+            if not missing and not self.falls_back_to_aten(error, 2 * wanted[0] + 4 * wanted[1]):
                 raise
         # One by one: each needs less memory, and PyTorch has algorithms that need little.
         found: list[Tensor | None] = [None, None, None]
@@ -221,7 +221,7 @@ class NativeConv(Directions):
             try:
                 found[one] = ops.run_gradients(grad_output, input, weight, self.call, 1 << one)[one]
             except RuntimeError as error:
-                if one == 2 or not self.is_torchs_to_try(error, 2 << one):
+                if one == 2 or not self.falls_back_to_aten(error, 2 << one):
                     raise
                 with _below_autograd():
                     mask = [one == 0, one == 1, False]

@@ -126,7 +126,7 @@ def route(
         if known is not None:
             if input.dim() == 3:
                 input = input.unsqueeze(0)
-            if lowers and not known.is_torchs(input, weight, bias):  # PyTorch casts for its own call
+            if lowers and not known.is_aten_call(input, weight, bias):  # PyTorch casts for its own call
                 input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
             return input, weight, bias, known
     decision = op_call(

@@ -154,13 +154,13 @@ class TestAutoDispatchInClass:
     def test_pytorchs_operator_runs_a_call_without_gradients(self, directions):
         x, weight, bias = operands()
         assert not directions.serves(x, weight, bias, 0)
-        assert directions.is_torchs(x, weight, bias)
+        assert directions.is_aten_call(x, weight, bias)
 
     def test_its_own_node_records_gradients(self, directions):
         x, weight, bias = operands()
         weight.requires_grad_()
         assert directions.serves(x, weight, bias, 2)
-        assert not directions.is_torchs(x, weight, bias)
+        assert not directions.is_aten_call(x, weight, bias)
         assert not directions.is_recorded_by_torch(2)
 
     def test_gradients_keep_the_precision_when_the_switches_change(self, directions, monkeypatch):
