@@ -45,9 +45,11 @@ class AutoDispatch(NativeConv):
         problem: planner.Problem,
         benchmarks: bool,
         weight_channels_last: bool = False,
-        is_light: bool = False,
+        fits_light_path: bool = False,
     ) -> None:
-        super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=self._by_name, is_light=is_light)
+        super().__init__(
+            arguments, weight_channels_last=weight_channels_last, by_name=self._by_name, fits_light_path=fits_light_path
+        )
         self.problem = problem
         self.benchmarks = benchmarks
         self._choices: list[Choice | None] = [None, None, None]
@@ -110,7 +112,7 @@ class AutoDispatch(NativeConv):
 
     def is_recorded_by_torch(self, wanted: int) -> bool:
         # Only a backward recorded by convt_ext can benchmark a gradient.
-        return self.is_light and not (self._backwards >= self._next[1] and self._is_gradient_due(wanted))
+        return self.fits_light_path and not (self._backwards >= self._next[1] and self._is_gradient_due(wanted))
 
     def _is_due(self, direction: int) -> bool:
         return self._waiting.get(direction, math.inf) <= (self._calls if direction == FORWARD else self._backwards)

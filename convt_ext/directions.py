@@ -115,11 +115,11 @@ class NativeConv(Directions):
         by_torch: directions that PyTorch's operator computes: 1 forward | 2 gradient of the input | 4 of the weight.
         by_name: whether the call has an explicit precision or requests a kernel. If not, PyTorch's operator runs when
             memory is too short for convt_ext, because it has algorithms that need less.
-        is_light: the call and its backward need far less memory than a GPU has. Then an autograd node of PyTorch may
-            record it; its errors have the usual messages, but not PyTorch's exception types.
+        fits_light_path: the call and its backward need far less memory than a GPU has. An autograd node of PyTorch may
+            then record it (the light path). Errors have the usual messages, but not PyTorch's exception types.
     """
 
-    __slots__ = ("by_name", "call", "candidates", "is_light", "weight_channels_last")
+    __slots__ = ("by_name", "call", "candidates", "fits_light_path", "weight_channels_last")
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class NativeConv(Directions):
         weight_channels_last: bool = False,
         by_torch: int = 0,
         by_name: bool = True,
-        is_light: bool = False,
+        fits_light_path: bool = False,
     ) -> None:
         super().__init__(arguments)
         self.weight_channels_last = weight_channels_last
         self.by_name = by_name
-        self.is_light = is_light
+        self.fits_light_path = fits_light_path
         self.candidates = tuple(candidates)
         self.call = self.call_of(candidates, by_torch)
 
@@ -154,7 +154,7 @@ class NativeConv(Directions):
 
     def is_recorded_by_torch(self, wanted: int) -> bool:
         """Returns whether PyTorch's node may record the call and these gradients."""
-        return self.is_light
+        return self.fits_light_path
 
     @property
     def by_torch(self) -> int:

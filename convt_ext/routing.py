@@ -291,13 +291,13 @@ def decide(
         channels_last, device,
     )  # fmt: skip
     weight_channels_last = grad_weight_is_channels_last(channels_last, input_size, input_stride)
-    is_light = asked.tensor_bytes() <= _LIGHT_BYTES
+    fits_light_path = asked.tensor_bytes() <= _LIGHT_BYTES
     if selected.backend == "auto":
         kind = AutoDispatchInClass if selected.is_explicit else AutoDispatch
-        return kind(arguments, asked, benchmarks, weight_channels_last, is_light)
+        return kind(arguments, asked, benchmarks, weight_channels_last, fits_light_path)
     found = [choices.of_files(asked, direction) for direction in range(3)]
     candidates = [0 if choice is None else choice.candidate for choice in found]
-    return NativeConv(arguments, candidates, weight_channels_last, is_light=is_light)
+    return NativeConv(arguments, candidates, weight_channels_last, fits_light_path=fits_light_path)
 
 
 def reason_by_layout(input, weight, bias) -> Reason | None:
