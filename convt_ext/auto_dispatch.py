@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import _torch, ops, planner
 from . import precision as precisions
-from .directions import Gradients, NativeConv, torch_forward, torch_gradients, wanted_gradients
+from .directions import Gradients, NativeConv, grad_mask_of, torch_forward, torch_gradients
 from .epilogue import Step
 from .tuning import benchmark, choices
 from .tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Choice
@@ -53,7 +53,7 @@ class AutoDispatch(NativeConv):
         self.problem = problem
         self.benchmarks = benchmarks
         self._choices: list[Choice | None] = [None, None, None]
-        self._serves: list[bool | None] = [None] * 8  # by wanted gradients: whether convt_ext computes any direction
+        self._serves: list[bool | None] = [None] * 8  # by needs_grad_mask: whether convt_ext computes any direction
         self._waiting: dict[int, int] = {}  # direction to benchmark -> after how many calls
         self._calls = self._backwards = 0  # counted while there are any
         self._next = [math.inf, math.inf]  # numbers of calls and of backwards at which the next benchmark is due
@@ -78,47 +78,51 @@ class AutoDispatch(NativeConv):
         return self.choice(direction).by_torch
 
     def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        return self._serves[wanted_gradients(input, weight, bias)] is False
+        return self._serves[grad_mask_of(input, weight, bias)] is False
 
-    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
-        found = self._serves[wanted]
+    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, needs_grad_mask: int) -> bool:
+        found = self._serves[needs_grad_mask]
         if found is None or self._waiting:
-            self.count(True, wanted & 3 != 0)
+            self.count(True, needs_grad_mask & 3 != 0)
             if found is None:
-                found = self._is_part_ours(wanted)
+                found = self._is_part_ours(needs_grad_mask)
         if input.dtype is not self.problem.dtype or weight.dtype is not self.problem.dtype:
             return False  # PyTorch applies autocast
         if self._calls < self._next[0] and self._backwards < self._next[1]:
             return found
         if self._is_due(FORWARD):
             self._benchmark_forward(input, weight, bias)
-        return self._is_part_ours(wanted) or self._is_gradient_due(wanted)
+        return self._is_part_ours(needs_grad_mask) or self._is_gradient_due(needs_grad_mask)
 
     def count(self, calls: bool, backward: bool) -> None:
         self._calls += calls
         self._backwards += backward
 
-    def _is_part_ours(self, wanted: int) -> bool:
+    def _is_part_ours(self, needs_grad_mask: int) -> bool:
         """Returns whether convt_ext computes at least one of the directions.
 
         A mixture costs the host no more than PyTorch's own call, because PyTorch's backward is the slowest on the host.
         """
-        gradients = (one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if wanted & bit)
+        gradients = (one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if needs_grad_mask & bit)
         directions = (FORWARD, *gradients)
         planner.plan_ahead(self.problem, [one for one in directions if self._choices[one] is None])
         by_torch = [self.left_to_torch(one) for one in directions]  # makes the choice for each
-        self._serves[wanted] = not all(by_torch)
+        self._serves[needs_grad_mask] = not all(by_torch)
         return not all(by_torch)
 
-    def is_recorded_by_torch(self, wanted: int) -> bool:
+    def is_recorded_by_torch(self, needs_grad_mask: int) -> bool:
         # Only a backward recorded by convt_ext can benchmark a gradient.
-        return self.fits_light_path and not (self._backwards >= self._next[1] and self._is_gradient_due(wanted))
+        return self.fits_light_path and not (
+            self._backwards >= self._next[1] and self._is_gradient_due(needs_grad_mask)
+        )
 
     def _is_due(self, direction: int) -> bool:
         return self._waiting.get(direction, math.inf) <= (self._calls if direction == FORWARD else self._backwards)
 
-    def _is_gradient_due(self, wanted: int) -> bool:
-        return (wanted & 1 and self._is_due(GRAD_INPUT)) or (wanted & 2 != 0 and self._is_due(GRAD_WEIGHT))
+    def _is_gradient_due(self, needs_grad_mask: int) -> bool:
+        return (needs_grad_mask & 1 and self._is_due(GRAD_INPUT)) or (
+            needs_grad_mask & 2 != 0 and self._is_due(GRAD_WEIGHT)
+        )
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         self._choose_forward(input, weight, bias)
@@ -128,13 +132,13 @@ class AutoDispatch(NativeConv):
         self._choose_forward(input, weight, bias)
         return super().forward_then(input, weight, bias, steps)
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         for direction in (GRAD_INPUT, GRAD_WEIGHT):
-            if wanted[direction - 1]:
+            if needs_grad[direction - 1]:
                 self.choice(direction)
                 if self._is_due(direction) and self._torch_keeps_the_class():
                     self._benchmark_gradient(direction, grad_output, input, weight)
-        return super().gradients(grad_output, input, weight, wanted)
+        return super().gradients(grad_output, input, weight, needs_grad)
 
     def choose_now(
         self, direction: int, input: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor | None
@@ -239,12 +243,12 @@ class AutoDispatchInClass(AutoDispatch):
         self._ours = NativeConv(self.arguments, weight_channels_last=self.weight_channels_last)
 
     def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        return not wanted_gradients(input, weight, bias) and super().is_aten_call(input, weight, bias)
+        return not grad_mask_of(input, weight, bias) and super().is_aten_call(input, weight, bias)
 
-    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
-        return super().serves(input, weight, bias, wanted) or wanted != 0
+    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, needs_grad_mask: int) -> bool:
+        return super().serves(input, weight, bias, needs_grad_mask) or needs_grad_mask != 0
 
-    def is_recorded_by_torch(self, wanted: int) -> bool:
+    def is_recorded_by_torch(self, needs_grad_mask: int) -> bool:
         return False
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -252,7 +256,7 @@ class AutoDispatchInClass(AutoDispatch):
             return super().forward(input, weight, bias)
         return self._ours.forward(input, weight, bias)  # a derivative of a gradient
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         if self._torch_keeps_the_class():
-            return super().gradients(grad_output, input, weight, wanted)
-        return self._ours.gradients(grad_output, input, weight, wanted)
+            return super().gradients(grad_output, input, weight, needs_grad)
+        return self._ours.gradients(grad_output, input, weight, needs_grad)

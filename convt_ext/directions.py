@@ -63,12 +63,12 @@ class Directions:
         with _below_autograd():
             return ops.grad_bias(grad_output)
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        """Returns the `wanted` gradients of input, weight and bias, as one backward requests them."""
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
+        """Returns those gradients of input, weight and bias that `needs_grad` selects."""
         return (
-            self.grad_input(grad_output, input, weight) if wanted[0] else None,
-            self.grad_weight(grad_output, input, weight) if wanted[1] else None,
-            self.grad_bias(grad_output) if wanted[2] else None,
+            self.grad_input(grad_output, input, weight) if needs_grad[0] else None,
+            self.grad_weight(grad_output, input, weight) if needs_grad[1] else None,
+            self.grad_bias(grad_output) if needs_grad[2] else None,
         )
 
     def left_to_torch(self, direction: int) -> bool:
@@ -82,16 +82,16 @@ class Directions:
     def count(self, calls: bool, backward: bool) -> None:
         """Counts a call, its backward or both for pending benchmarks; `serves` counts eager calls itself."""
 
-    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
+    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, needs_grad_mask: int) -> bool:
         """Returns whether to run an eager call here rather than with PyTorch's operator.
 
         Args:
-            wanted: a result of `wanted_gradients`.
+            needs_grad_mask: a result of `grad_mask_of`.
         """
         return True
 
 
-def wanted_gradients(input: Tensor, weight: Tensor, bias: Tensor | None) -> int:
+def grad_mask_of(input: Tensor, weight: Tensor, bias: Tensor | None) -> int:
     """Returns the gradients that the backward of an eager call will compute: 1 input | 2 weight | 4 bias."""
     if not torch.is_grad_enabled():
         return 0
@@ -152,7 +152,7 @@ class NativeConv(Directions):
              int(self.weight_channels_last), *candidates, by_torch, int(self.by_name))
         )  # fmt: skip
 
-    def is_recorded_by_torch(self, wanted: int) -> bool:
+    def is_recorded_by_torch(self, needs_grad_mask: int) -> bool:
         """Returns whether PyTorch's node may record the call and these gradients."""
         return self.fits_light_path
 
@@ -206,17 +206,19 @@ class NativeConv(Directions):
             return super().grad_weight(grad_output, input, weight)
         return self.gradients(grad_output, input, weight, (False, True, False))[1]  # type: ignore[return-value]
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         try:
-            return ops.run_gradients(grad_output, input, weight, self.call, wanted[0] + 2 * wanted[1] + 4 * wanted[2])
+            return ops.run_gradients(
+                grad_output, input, weight, self.call, needs_grad[0] + 2 * needs_grad[1] + 4 * needs_grad[2]
+            )
         except RuntimeError as error:
             missing = isinstance(error, torch.OutOfMemoryError)
-            if not missing and not self.falls_back_to_aten(error, 2 * wanted[0] + 4 * wanted[1]):
+            if not missing and not self.falls_back_to_aten(error, 2 * needs_grad[0] + 4 * needs_grad[1]):
                 raise
         # One by one: each needs less memory, and PyTorch has algorithms that need little.
         found: list[Tensor | None] = [None, None, None]
         for one in (0, 1, 2):
-            if not wanted[one]:
+            if not needs_grad[one]:
                 continue
             try:
                 found[one] = ops.run_gradients(grad_output, input, weight, self.call, 1 << one)[one]
@@ -258,12 +260,12 @@ class AtenConv(Directions):
         with _below_autograd():
             return grad_output.sum((0, 2, 3))
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         with _below_autograd():
-            of_operands = [wanted[0], wanted[1], False]
-            found = torch_gradients(grad_output, input, weight, self.arguments, of_operands) if any(wanted[:2]) else ()
-            grad_input, grad_weight = (found[i] if wanted[i] else None for i in (0, 1))
-            return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if wanted[2] else None
+            mask = [needs_grad[0], needs_grad[1], False]
+            found = torch_gradients(grad_output, input, weight, self.arguments, mask) if any(mask) else ()
+            grad_input, grad_weight = (found[i] if needs_grad[i] else None for i in (0, 1))
+            return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if needs_grad[2] else None
 
 
 def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:

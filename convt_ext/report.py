@@ -24,7 +24,7 @@ from . import _torch, planner, routing, scopes
 from .auto_dispatch import AutoDispatch
 from .bench.floors import Rates, floor_us, rates_for
 from .bench.layers import Layer
-from .directions import NativeConv, wanted_gradients
+from .directions import NativeConv, grad_mask_of
 from .explain import device_numbers
 from .precision import CLASSES
 from .request import reason_of
@@ -213,11 +213,11 @@ class _Watcher(TorchFunctionMode):
             self._add(_DIRECTIONS[0], words, _Answer(reason=decision.text))
             return
         batched, weight, bias, directions = decision
-        wanted = wanted_gradients(input, *call[1:3])
+        needs_grad_mask = grad_mask_of(input, *call[1:3])
         problem = planner.Problem.of_call(batched, weight, bias is not None, directions.arguments, numbers)
         rates = rates_for(numbers, self.device_name) if self._floors else None
         for direction, bit in ((choices.FORWARD, 0), (choices.GRAD_INPUT, 1), (choices.GRAD_WEIGHT, 2)):
-            if bit == 0 or wanted & bit:
+            if bit == 0 or needs_grad_mask & bit:
                 answer = _answer(directions, problem, direction, asked[0])
                 if rates is not None and answer.us is not None:
                     answer = answer._replace(floor_us=_floor(problem, direction, rates))

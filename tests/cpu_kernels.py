@@ -97,10 +97,10 @@ def _finish(result, exact, operations, numbers, tensors):
     result.copy_(epilogue.apply_steps(result, epilogue.steps_in(operations, numbers, tensors)))
 
 
-def _run_gradients(grad_output, input, weight, call, wanted):
-    theirs = _by_torch(call) >> 1 & wanted & 3
+def _run_gradients(grad_output, input, weight, call, needs_grad_mask):
+    theirs = _by_torch(call) >> 1 & needs_grad_mask & 3
     by = _grad_input, _grad_weight, _grad_bias
-    found = ops.one_by_one(by, grad_output, input, weight, call, wanted & ~theirs)
+    found = ops.one_by_one(by, grad_output, input, weight, call, needs_grad_mask & ~theirs)
     if theirs == 0:
         return found
     mask = [bool(theirs & 1), bool(theirs & 2), False]
@@ -119,13 +119,13 @@ def _recorded_forward(input, weight, bias, stride, padding, dilation, transposed
 
 
 def _recorded_gradients(grad_output, input, weight, stride, padding, dilation, transposed, output_padding, call, mask):
-    wanted = mask[0] + 2 * mask[1] + 4 * mask[2]
+    needs_grad_mask = mask[0] + 2 * mask[1] + 4 * mask[2]
     if not torch.is_grad_enabled() and torch._VF._unpack_dual(grad_output, 0)[1] is None:
         try:
-            return ops.run_gradients(grad_output, input, weight, call, wanted)
+            return ops.run_gradients(grad_output, input, weight, call, needs_grad_mask)
         except RuntimeError:
             pass
-    *found, words = torch.ops.convt_ext._gradients_again(grad_output, input, weight, call, wanted)
+    *found, words = torch.ops.convt_ext._gradients_again(grad_output, input, weight, call, needs_grad_mask)
     if words is not None:
         raise RuntimeError(bytes(words.tolist()).decode())
     return tuple(found)

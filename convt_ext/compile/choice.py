@@ -203,14 +203,14 @@ def _is_all_by_torch(node: Node) -> bool:
     if node.target is not traced_ops.forward or not _is_static(node):
         return False
     problem = _problem_of(node)
-    wanted = [choices.FORWARD]
+    directions = [choices.FORWARD]
     for operand, direction in zip(node.args, (choices.GRAD_INPUT, choices.GRAD_WEIGHT), strict=False):
         value = pointwise.value_of(operand)
-        wanted += [direction] if value is None or value.requires_grad else []
+        directions += [direction] if value is None or value.requires_grad else []
     numbers: Any = node.args[3]
     device = pointwise.value_of(node).device  # type: ignore[union-attr]
-    loading.choose(wanted, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
-    return all(costs.known_choice(problem, one).by_torch for one in wanted)
+    loading.choose(directions, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
+    return all(costs.known_choice(problem, one).by_torch for one in directions)
 
 
 def inputs() -> tuple[str, ...]:

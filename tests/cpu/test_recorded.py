@@ -130,10 +130,10 @@ def test_where_memory_is_short(monkeypatch, precision):
     assert name_of_node(result) == BY_TORCH
     real = ops.run_gradients
 
-    def run(grad_output, input, weight, call, wanted):
-        if wanted & 3:
+    def run(grad_output, input, weight, call, needs_grad_mask):
+        if needs_grad_mask & 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
-        return real(grad_output, input, weight, call, wanted)
+        return real(grad_output, input, weight, call, needs_grad_mask)
 
     monkeypatch.setattr(ops, "run_gradients", run)
     torch.manual_seed(1)
@@ -160,9 +160,9 @@ def test_what_pytorch_fails_at_for_an_op_is_asked_of_pytorch_again(monkeypatch, 
 
     def fails(run):
         def call(*arguments):
-            number, wanted = arguments[3:5] if len(arguments) == 5 else (arguments[-1], 0)
+            number, needs_grad_mask = arguments[3:5] if len(arguments) == 5 else (arguments[-1], 0)
             by_torch = ops.remembered(number)[15]
-            if by_torch & (2 * wanted & 6 or 1):
+            if by_torch & (2 * needs_grad_mask & 6 or 1):
                 raise RuntimeError("torch_call_dispatcher failed")
             return run(*arguments)
 
