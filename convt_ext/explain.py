@@ -20,7 +20,7 @@ from .compile import mode
 from .directions import Directions
 from .epilogue import following, name_of
 from .gpus import GPUS, words_of
-from .request import reason_of, word_of
+from .request import encode_request, reason_of
 from .tuning import benchmark, choices
 
 # Reasons for which no precision class is defined.
@@ -125,26 +125,26 @@ def explain(
         'convt_ext'
     """
     call = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-    word = word_of(precision, backend)
-    decision = routing.route(*call, word)
+    requested = encode_request(precision, backend)
+    decision = routing.route(*call, requested)
     if decision is routing.NOT_PLAIN:
         return Explanation("torch", decision.text)
     numbers, device_name = device_numbers(input, device)
     lowers = torch.is_autocast_enabled("cuda")
     if decision is routing.NOT_CUDA:
-        decision = routing.op_call(*call, word, numbers, lowers)
+        decision = routing.op_call(*call, requested, numbers, lowers)
     elif isinstance(decision, routing.Reason) and decision.remedy is not None:
-        routing.refuse_eager(decision, input.dtype, word, numbers)
+        routing.refuse_eager(decision, input.dtype, requested, numbers)
     if decision is routing.NESTED:
         return Explanation("torch", decision.text)
 
-    wanted, plan = _plan(call, word, numbers, lowers)
+    wanted, plan = _plan(call, requested, numbers, lowers)
     if isinstance(decision, routing.Reason):
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
         gradients: dict[str, str] = {}
     else:
-        served_by, reason, gradients = _served(decision[3], word, wanted)
+        served_by, reason, gradients = _served(decision[3], requested, wanted)
         if plan is not None:  # a measurement may prefer another one to the planner's choice
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
@@ -167,10 +167,10 @@ def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[s
     return "; ".join(parts)
 
 
-def _served(directions: Directions, word: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
+def _served(directions: Directions, requested: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
     """Returns the implementation of the forward pass, the reason, and the implementations of the gradients."""
     if not isinstance(directions, AutoDispatch):
-        return "convt_ext", reason_of(word, scopes.now().word), {"input": "convt_ext", "weight": "convt_ext"}
+        return "convt_ext", reason_of(requested, scopes.now().requested), {"input": "convt_ext", "weight": "convt_ext"}
     choice = directions.choice(choices.FORWARD)
     served_by, reason = ("torch", choice.why()) if choice.by_torch else ("convt_ext", _why_ours(wanted))
     if not choice.by_torch and choice.source != choices.ESTIMATED:
@@ -208,7 +208,7 @@ def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _plan(
-    call: tuple[Any, ...], word: str | None, numbers: tuple[int, ...], lowers: bool
+    call: tuple[Any, ...], requested: str | None, numbers: tuple[int, ...], lowers: bool
 ) -> tuple[str | None, dict[str, Any] | None]:
     """Returns the requested precision class and the planner's answer; each is None if it does not exist.
 
@@ -217,9 +217,9 @@ def _plan(
     dtype = autocast.dtype_of(call[0], "cuda") if lowers else call[0].dtype
     if dtype not in routing.DTYPES:
         return None, None
-    selected = routing.selection(dtype, word, planner.capability(numbers))
+    selected = routing.selection(dtype, requested, planner.capability(numbers))
     wanted = selected.served
-    planned = word_of(precisions.request_for(wanted), "convt_ext")
+    planned = encode_request(precisions.request_for(wanted), "convt_ext")
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers

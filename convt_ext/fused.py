@@ -44,19 +44,19 @@ _aten = torch.ops.aten
 
 
 def conv_transpose2d(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, epilogue: Sequence[Any]
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, epilogue: Sequence[Any]
 ) -> Tensor | None:
     """Returns the result, or None if the caller must apply PyTorch's functions one after the other.
 
     Raises:
-        TypeError, ValueError: an entry that no kernel supports; a word that `routing.route` rejects.
+        TypeError, ValueError: an entry that no kernel supports; a request that `routing.route` rejects.
     """
     asked = steps_of(epilogue)
     if asked is None:
         return None
     copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
     operand = weight if copies is None else copies.weight
-    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, word)
+    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, requested)
     if isinstance(decision, routing.Reason):
         return None
     batched, weight, bias, directions = decision

@@ -158,7 +158,7 @@ class _Watcher(TorchFunctionMode):
         self._device = device
         self._floors = floors
         self._modules: list[str] = []
-        self._words: list[str | None] = []
+        self._requests: list[str | None] = []
 
     @contextmanager
     def naming(self, names: dict[nn.Module, str]) -> Iterator[None]:
@@ -180,13 +180,13 @@ class _Watcher(TorchFunctionMode):
             for hook in hooks:
                 hook.remove()
 
-    def is_asked(self, word: str | None) -> None:
+    def is_asked(self, requested: str | None) -> None:
         """Records the keywords of a convt_ext call that is about to call PyTorch's function."""
-        self._words.append(word)
+        self._requests.append(requested)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        asked, self._words = self._words, []
+        asked, self._requests = self._requests, []
         if function is _torch.conv_transpose2d:
             self._note(asked, *args, **kwargs)
         elif function in _OTHERS:
@@ -235,7 +235,7 @@ class _Answer(NamedTuple):
     floor_us: float | None = None
 
 
-def _answer(directions: NativeConv, problem: planner.Problem, direction: int, word: str | None) -> _Answer:
+def _answer(directions: NativeConv, problem: planner.Problem, direction: int, requested: str | None) -> _Answer:
     plan: dict[str, Any] = planner.plan(problem, direction) or {}
     candidates = plan.get("candidates") or [{}]
     if isinstance(directions, AutoDispatch):
@@ -246,7 +246,7 @@ def _answer(directions: NativeConv, problem: planner.Problem, direction: int, wo
         kernel = candidates[choice.candidate].get("kernel", "")
         return _Answer("convt_ext", kernel, ours_us, torch_us, choice.why())
     of_kernel = candidates[directions.candidates[direction]]
-    reason = reason_of(word, scopes.now().word)
+    reason = reason_of(requested, scopes.now().requested)
     times = _known(of_kernel.get("estimate_us")), _known(plan.get("torch_us"))
     return _Answer("convt_ext", of_kernel.get("kernel", ""), *times, reason)
 

@@ -3,7 +3,7 @@
 Called by functional.py and compile/tracing.py, which follow the decision, and by explain.py, which reports it. With
 backend="auto", `AutoDispatch` (auto_dispatch.py) selects the faster implementation. The decision is made on every call
 and costs a few microseconds: the part that depends only on sizes, strides and arguments is cached. Launches only the
-casts of autocast. A `word` is a request as one string (request.py).
+casts of autocast. `requested` is a request as one string (request.py).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _NUM_DECISIONS = 4096
 
 
 def route(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, lowers=None
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, lowers=None
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Returns operands and directions of a call that convt_ext runs, or the reason why PyTorch's operator runs it.
 
@@ -119,7 +119,7 @@ def route(
     is_nested = input.is_nested or weight.is_nested or (bias is not None and bias.is_nested)
     if type(groups) is int and not is_nested and precisions.cudnn_enabled():
         key = _key(
-            input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), word,
+            input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), requested,
             lowers, index,
         )  # fmt: skip
         known = _known.get(key)
@@ -130,7 +130,7 @@ def route(
                 input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
             return input, weight, bias, known
     decision = op_call(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, word,
+        input, weight, bias, stride, padding, output_padding, groups, dilation, requested,
         planner.device_numbers(index), lowers,
     )  # fmt: skip
     if type(decision) is tuple:
@@ -184,7 +184,7 @@ _known = _Known()
 
 
 def _key(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, lowers, index
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, lowers, index
 ) -> tuple[Any, ...]:
     """Returns all inputs of a decision while cuDNN is enabled; valid arguments are ints here."""
     dtype = input.dtype
@@ -192,7 +192,7 @@ def _key(
         input.shape, input.stride() if input.layout is torch.strided else None, dtype, weight.shape,
         weight.stride() if weight.layout is torch.strided else None, weight.dtype, weight.get_device() - index,
         None if bias is None else (bias.shape, bias.dtype, bias.get_device() - index, bias.layout), stride, padding,
-        output_padding, groups, dilation, index, word, scopes.now().word,
+        output_padding, groups, dilation, index, requested, scopes.now().requested,
         torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), benchmark.is_enabled(),
     )  # fmt: skip
 
@@ -204,7 +204,7 @@ def forget() -> None:
 
 
 def op_call(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, device, lowers
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, device, lowers
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Decides as `route` does, for plain tensors, as if on the GPU with these numbers (a tuple)."""
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
@@ -212,7 +212,7 @@ def op_call(
         return NO_DTYPE
     if input.is_nested or weight.is_nested or (bias is not None and bias.is_nested):
         return NESTED  # nested tensors have no sizes
-    selected = selection(dtype, word, planner.capability(device), input.dtype is torch.float32)
+    selected = selection(dtype, requested, planner.capability(device), input.dtype is torch.float32)
     if selected.backend == "torch":
         return BACKEND
     chooses = selected.backend == "auto"
@@ -252,11 +252,11 @@ def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
 
 
 def selection(
-    dtype: torch.dtype, word: str | None, capability: tuple[int, int], was_float32: bool = False
+    dtype: torch.dtype, requested: str | None, capability: tuple[int, int], was_float32: bool = False
 ) -> precisions.Selection:
     """Returns class and implementations of a call on a GPU of that capability, outside of traced code."""
     by_switches = precisions.class_by_switches(dtype, capability)
-    return precisions.select(request.merged(word, scopes.now().word), dtype, by_switches, was_float32)
+    return precisions.select(request.merged(requested, scopes.now().requested), dtype, by_switches, was_float32)
 
 
 @functools.lru_cache(maxsize=_NUM_DECISIONS)
@@ -341,11 +341,11 @@ def only_default_device_modes() -> bool:
     return all(type(mode) is _torch.DeviceContext for mode in _torch.function_modes())
 
 
-def refuse_eager(reason: Reason, dtype: torch.dtype, word: str | None, device: tuple[int, ...]) -> None:
+def refuse_eager(reason: Reason, dtype: torch.dtype, requested: str | None, device: tuple[int, ...]) -> None:
     """Calls `refuse_if_ours` outside of traced code, for operands of `dtype` on the GPU with these numbers."""
     if dtype in DTYPES:
         by_switches = precisions.class_by_switches(dtype, planner.capability(device))
-        refuse_if_ours(reason, dtype, word, scopes.now().word, by_switches)
+        refuse_if_ours(reason, dtype, requested, scopes.now().requested, by_switches)
 
 
 def refuse_if_ours(
@@ -354,7 +354,7 @@ def refuse_if_ours(
     """Raises if the request asks for a kernel of convt_ext, which `reason` (with a remedy) prevents.
 
     Args:
-        keywords, in_force: the words of the call's keywords and of `flags`.
+        keywords, in_force: the encoded requests of the call's keywords and of `flags`.
         by_switches: the class in which PyTorch's operator would compute.
 
     Raises:

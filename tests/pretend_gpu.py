@@ -52,5 +52,5 @@ def decide(
     x, weight, bias=None, stride=2, padding=1, output_padding=0, groups=1, dilation=1, precision=None, backend=None
 ):
     """What routing decides of a call."""
-    word = request.word_of(precision, backend)
-    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, word)
+    requested = request.encode_request(precision, backend)
+    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, requested)

@@ -242,7 +242,7 @@ def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, A
 def _decision(layer: Layer, mode: Mode, operands: Operands) -> Any:
     """Returns routing.route() of the layer's forward call, which also decides its gradients."""
     tensors = (operands.input, operands.weight, operands.bias)
-    return routing.route(*tensors, **layer.arguments, word=mode.word)
+    return routing.route(*tensors, **layer.arguments, requested=mode.requested)
 
 
 def _finite_error(reference: Reference | None, result: torch.Tensor) -> float | None:

@@ -103,7 +103,7 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
 
 def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> NativeConv | AtenConv:
     """Returns the implementation of the three directions under PyTorch's current switches."""
-    if scopes.now().word is not None:  # a context that is active at run time but was not active during tracing
+    if scopes.now().requested is not None:  # a context that is active at run time but was not active during tracing
         with flags():
             return directions_now(input, weight, bias, numbers)
     arguments = stride, padding, output_padding, groups, dilation = arguments_of(numbers)

@@ -83,8 +83,12 @@ def test_a_base_is_chosen_with_its_neighbours_and_a_neighbour_with_its_base():
 
 
 def test_by_name_half_precision_is_asked_for_too():
-    assert [by_name(MODES[name]).word for name in ("tf32", "tf32x3", "ieee")] == ["convt_ext:tf32", "tf32x3", "exact"]
-    assert [by_name(MODES[name]).word for name in ("bf16", "f16")] == ["convt_ext:"] * 2
+    assert [by_name(MODES[name]).requested for name in ("tf32", "tf32x3", "ieee")] == [
+        "convt_ext:tf32",
+        "tf32x3",
+        "exact",
+    ]
+    assert [by_name(MODES[name]).requested for name in ("bf16", "f16")] == ["convt_ext:"] * 2
     assert by_name(MODES["bf16"]).name == "bf16"
 
 

@@ -74,7 +74,7 @@ def test_a_context_inside_of_a_compiled_function_in_another_thread():
             program(x, weight)
     assert failures == []
     assert RAN == ["forward"] * 6
-    assert convt_ext.scopes.now().word is None
+    assert convt_ext.scopes.now().requested is None
 
 
 def test_a_decorated_function_keeps_its_name_and_enters_once_a_call():
@@ -220,7 +220,7 @@ def test_an_unbatched_input(precision):
 
 def traced_route(x, weight, bias, **changes):
     """Returns the decision of tracing.py without a tracer."""
-    arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "word": "exact"}
+    arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "requested": "exact"}
     return tracing._route(x, weight, bias, is_frozen=False, **(arguments | changes))
 
 

@@ -43,7 +43,7 @@ def test_cpu_gives_pytorchs_bits(case, dtype):
 
 
 @pytest.mark.parametrize("word", ["exact", "aten", "tf32x3", "tf32"])
-def test_cpu_gives_pytorchs_result_for_every_word(word):
+def test_cpu_gives_pytorchs_result_for_every_precision(word):
     x, weight, bias = named("k4s2p1").tensors(torch.float64)
     theirs = F.conv_transpose2d(x, weight, bias, 2, 1)
     assert torch.equal(ours(x, weight, bias, 2, 1, precision=word), theirs)

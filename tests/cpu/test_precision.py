@@ -10,7 +10,7 @@ import threading
 
 import pytest
 import torch
-from scope_words import word
+from scope_requests import requested
 from served import tf32
 
 from convt_ext import precision, use_precision
@@ -19,49 +19,49 @@ HOPPER, TURING = (9, 0), (7, 5)
 
 
 def test_no_word_is_requested_by_default():
-    assert word() is None
+    assert requested() is None
 
 
 def test_context_nests_and_resets():
     with use_precision("exact"):
-        assert word() == "exact"
+        assert requested() == "exact"
         with use_precision("tf32x3"):
-            assert word() == "tf32x3"
+            assert requested() == "tf32x3"
             with use_precision(None):
-                assert word() is None
-            assert word() == "tf32x3"
-        assert word() == "exact"
-    assert word() is None
+                assert requested() is None
+            assert requested() == "tf32x3"
+        assert requested() == "exact"
+    assert requested() is None
 
 
 def test_context_ends_with_an_exception():
     with pytest.raises(KeyError), use_precision("exact"):
         raise KeyError
-    assert word() is None
+    assert requested() is None
 
 
 def test_one_object_can_be_entered_twice():
     context = use_precision("exact")
     with context:
         with context:
-            assert word() == "exact"
-        assert word() == "exact"
-    assert word() is None
+            assert requested() == "exact"
+        assert requested() == "exact"
+    assert requested() is None
 
 
 def test_decorator():
     @use_precision("aten")
     def inner(depth: int) -> str | None:
-        return inner(depth - 1) if depth else word()
+        return inner(depth - 1) if depth else requested()
 
     assert inner(2) == "aten"
-    assert word() is None
+    assert requested() is None
 
 
 def test_context_belongs_to_its_thread():
     found = []
     with use_precision("exact"):
-        thread = threading.Thread(target=lambda: found.append(word()))
+        thread = threading.Thread(target=lambda: found.append(requested()))
         thread.start()
         thread.join()
     assert found == [None]

@@ -7,20 +7,20 @@ import itertools
 import pytest
 import torch
 from pretend_gpu import a100, decide, operands, pretend_gpu
-from scope_words import nothing_stays_in_force, word
+from scope_requests import nothing_stays_in_force, requested
 from served import tf32
 
 import convt_ext
 from convt_ext import flags, precision, routing, use_precision
 from convt_ext.auto_dispatch import AutoDispatch, AutoDispatchInClass
-from convt_ext.request import BACKENDS, PRECISIONS, merged, parts_of, word_of
+from convt_ext.request import BACKENDS, PRECISIONS, decode_request, encode_request, merged
 
 __all__ = ["a100", "nothing_stays_in_force", "pretend_gpu"]
 
 
 @pytest.mark.parametrize("asked", list(itertools.product((None, *PRECISIONS), (None, *BACKENDS))), ids=str)
 def test_a_word_contains_both_keywords(asked):
-    assert parts_of(word_of(*asked)) == asked
+    assert decode_request(encode_request(*asked)) == asked
 
 
 @pytest.mark.parametrize("wrong", ["cudnn", "", 1, ["torch"]])
@@ -33,24 +33,24 @@ def test_an_unknown_backend_is_an_error(wrong):
 
 def test_the_innermost_flags_are_active_and_have_defaults():
     with flags(precision="tf32", backend="convt_ext"):
-        assert word() == "convt_ext:tf32"
+        assert requested() == "convt_ext:tf32"
         with flags(backend="torch"):
-            assert word() == "torch:"
+            assert requested() == "torch:"
             with use_precision("exact"):
-                assert word() == "exact"
+                assert requested() == "exact"
             with flags():
-                assert word() is None
-        assert word() == "convt_ext:tf32"
+                assert requested() is None
+        assert requested() == "convt_ext:tf32"
 
 
 def test_flags_as_a_decorator():
     @flags(backend="torch")
     def inner():
-        return word()
+        return requested()
 
     @flags(precision="tf32", backend="convt_ext")
     def steps():
-        yield word()
+        yield requested()
 
     assert inner() == "torch:"
     assert list(steps()) == ["convt_ext:tf32"]
@@ -96,9 +96,9 @@ def test_pytorchs_operator_is_a_candidate_where_its_switches_agree(asked, on):
     with tf32(on):
         if expected is None:
             with pytest.raises(ValueError, match=r'backend="torch" computes float32 as .* but got precision='):
-                routing.selection(torch.float32, word_of(*asked), (9, 0))
+                routing.selection(torch.float32, encode_request(*asked), (9, 0))
         else:
-            found = routing.selection(torch.float32, word_of(*asked), (9, 0))
+            found = routing.selection(torch.float32, encode_request(*asked), (9, 0))
             assert found.backend == expected
             assert found.is_explicit == (asked[0] is not None)
 

@@ -100,7 +100,7 @@ def test_keyword_beats_context():
         assert arguments_of(*operands(), precision="exact")[CODE] == 0
 
 
-def test_switches_decide_without_a_word(no_tf32):
+def test_switches_decide_without_a_request(no_tf32):
     assert arguments_of(*operands())[CODE] == 0
 
 

@@ -29,7 +29,7 @@ def test_torch_has_pytorchs_bits_in_every_direction(dtype):
     expected = (theirs, *torch.autograd.grad(theirs.square().sum(), operands))
     for within in (flags(backend="torch"), flags()):
         with within:
-            keywords = {} if convt_ext.scopes.now().word else {"backend": "torch"}
+            keywords = {} if convt_ext.scopes.now().requested else {"backend": "torch"}
             assert served_by(conv_transpose2d, *operands, **CASE.arguments, **keywords) == "torch"
             mine = conv_transpose2d(*operands, **CASE.arguments, **keywords)
         found = (mine, *torch.autograd.grad(mine.square().sum(), operands))

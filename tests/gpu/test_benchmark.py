@@ -35,7 +35,7 @@ def nothing_known(monkeypatch):
 def found_for(x, weight, bias=None, **arguments):
     """The choices of all directions of a call."""
     plain = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
-    decision = routing.route(x, weight, bias, **{**plain, **arguments}, word=None)
+    decision = routing.route(x, weight, bias, **{**plain, **arguments}, requested=None)
     return [decision[3].choice(direction) for direction in (FORWARD, GRAD_INPUT, GRAD_WEIGHT)]
 
 
