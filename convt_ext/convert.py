@@ -66,7 +66,7 @@ def convert(
         filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself);
             returns whether to convert it.
         backend: the implementation of the modules, as in `convt_ext.conv_transpose2d`, or None; if omitted, modules of
-            convt_ext keep theirs.
+            convt_ext keep their own.
 
     Returns:
         `model` itself.

@@ -20,7 +20,7 @@ needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not
 RAN: list[str] = []
 CODES: list[int] = []
 
-# What PyTorch computed for an op of ours: the masks of its gradients.
+# The masks of the gradients that PyTorch computed for an op of convt_ext.
 MASKS: list[list[bool]] = []
 
 
@@ -77,7 +77,7 @@ def _grad_bias(grad_output):
 
 
 def _run_forward(input, weight, bias, call):
-    """As the binary's in kernels/binding/eager.cpp, as the four below."""
+    """Does what kernels/binding/eager.cpp does, as do the next four functions."""
     *arguments, channels_last = ops.arguments_of(call)
     if _by_torch(call) & 1:
         return _torch.conv_transpose2d(input, weight, bias, *arguments[:5])

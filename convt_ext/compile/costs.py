@@ -16,12 +16,12 @@ from ..tuning import benchmark, choices
 from .mode import BARE, FUSED, ORIGINAL
 from .steps import Steps
 
-# How much faster ours must be than the original: by the cost model, and with measured times. Those are of one layer
-# with cold caches, and a lead of 3 % there can be a loss inside of a program.
+# The factor by which convt_ext must be faster than the original: by the cost model, and by measured times. Times are
+# measured on one layer with cold caches, where a gain of 3 % can be a loss inside of a program.
 MARGIN, MARGIN_OF_MEASURED = 1.10, 1.05
 
-# The share of the copy bandwidth that a pass of Triton's reaches, what a kernel takes that does nothing, and how much
-# longer the pass of ours takes that runs steps where a kernel cannot (H200).
+# The share of the copy bandwidth that a pass of Triton reaches, the time of an empty kernel, and the factor by which
+# convt_ext's pass for steps that no kernel fuses is slower (H200).
 _RATE, _LAUNCH_US, _OWN_PASS = 0.75, 2.0, 2.0
 
 # What fused steps add (H200): a share of the bare layer, and for a million results at least so many microseconds, of

@@ -170,7 +170,7 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch, slowe
     assert everything == RAN
     RAN.clear()
     result = ours(*operands, **case.arguments)
-    with tf32(True):  # what is PyTorch's follows its switches, as its operator does
+    with tf32(True):  # directions that PyTorch computes follow its switches
         result.sum().backward()
     assert [op for op in everything if op != name] == RAN
 

@@ -152,7 +152,7 @@ def test_a_dry_run_without_a_binary_says_why(monkeypatch, capsys):
     assert "No plans: it is not there" in capsys.readouterr().out
 
 
-# ---- what the rows say
+# ---- content of the rows
 
 
 def row(change, ours, floor, theirs=None, **more):

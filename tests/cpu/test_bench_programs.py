@@ -282,7 +282,7 @@ def test_cudnn_searches_among_its_algorithms(monkeypatch):
     assert not torch.backends.cudnn.benchmark
 
 
-# ---- what rows say together
+# ---- summary of the rows
 
 
 def made_row(program, mode="eager", dtype="float32", **values):

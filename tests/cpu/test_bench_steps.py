@@ -92,7 +92,7 @@ def test_every_input_of_the_decoder_counts():
 def test_loops_take_turns_and_the_first_turn_too():
     clock = Clock()
     number, times = steps.times_ms([clock.step("ours", [0.002]), clock.step("torch", [0.001])], 21, lambda: None, clock)
-    assert number == 10  # what the slower of both has time for
+    assert number == 10  # the number of steps that fit the budget of the slower side
     assert times == [[pytest.approx(2.0)] * 8, [pytest.approx(1.0)] * 8]
     blocks = [(name, len(list(block))) for name, block in itertools.groupby(clock.order)]
     warm_up = [("ours", 5), ("torch", 5)] * 2

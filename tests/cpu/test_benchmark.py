@@ -1,4 +1,4 @@
-"""Benchmarks in calls: when there is one, what it decides, and what it leaves alone. Times are pretended."""
+"""Benchmarks in calls: when they run, and which calls they affect. Times are fake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")
 
 @pytest.fixture
 def nothing_known(monkeypatch):
-    """Where nothing else is said, a benchmark is worth its time in the first call."""
+    """By default, a benchmark is worth its time in the first call."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(benchmark, "_WORTH", 0)
     choices.forget_measured()
@@ -50,7 +50,7 @@ def benchmarked(monkeypatch):
 
 @pytest.fixture
 def numbers(monkeypatch):
-    """The candidates that each op of ours was told to prefer."""
+    """The candidates that each op of convt_ext was told to prefer."""
     seen = []
     for name in ("run_forward", "run_gradients"):
         real = getattr(ops, name)
@@ -96,12 +96,12 @@ def test_each_direction_is_benchmarked_once(benchmarked):
 
 @pytest.fixture
 def after_ten_calls(monkeypatch):
-    """A benchmark is worth its time after ten calls of a direction; the cost model's choice runs our plan 0 before."""
+    """A benchmark is worth its time after ten calls of a direction; the cost model's choice, plan 0, runs before."""
     monkeypatch.setattr(benchmark, "calls_before", lambda estimate: 10)
 
 
 def test_a_shape_is_benchmarked_once_it_has_come_back(benchmarked, numbers, after_ten_calls):
-    """And changes what it runs once: directions that are asked for together are benchmarked together."""
+    """The plans change once: directions that are requested at the same time are benchmarked at the same time."""
     tensors = operands()
     for _ in range(10):
         step(tensors)
@@ -117,7 +117,7 @@ def test_a_shape_is_benchmarked_once_it_has_come_back(benchmarked, numbers, afte
 
 
 def test_until_then_pytorchs_node_records_the_call(benchmarked, numbers, after_ten_calls):
-    """A call whose benchmark is still to come takes no longer than any other."""
+    """A call before its benchmark is as fast as any other call."""
     for _ in range(3):
         step(operands())
     assert [name for name, _ in numbers] == ["run_recorded", "run_gradients"] * 3
@@ -175,7 +175,7 @@ def test_frozen_weights_count_their_calls(benchmarked, after_ten_calls):
 
 @pytest.mark.parametrize(("ours_us", "torch_us"), [(5.0, 0.0), (50.0, 80.0), (80.0, 50.0), (5000.0, 9000.0)])
 def test_a_benchmark_costs_a_tenth_of_what_the_calls_before_it_took(monkeypatch, ours_us, torch_us):
-    """By the cost model, and whatever the clock says: 60 launches, each with an empty cache, and 50 ms."""
+    """The estimate of the cost: 60 launches, each with an empty cache, and 50 ms. No clock is read."""
     monkeypatch.setattr(benchmark, "_WORTH", 10)
     calls = benchmark.calls_before(Choice(False, 0, ours_us, torch_us, "estimated"))
     us = min(ours_us, torch_us or ours_us)
@@ -241,7 +241,7 @@ def test_who_wins_serves(benchmarked, winners):
 
 
 def test_autocast_is_left_to_pytorch_where_the_call_is(benchmarked):
-    """PyTorch keeps casts of parameters; whoever settles the call meanwhile, operands as they are never reach ours."""
+    """PyTorch caches casts of parameters; operands without the cast never reach a kernel of convt_ext."""
     benchmarked.winners = ("torch", "torch", "torch")
     tensors = operands()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -312,7 +312,7 @@ def test_deterministic_algorithms_disable_benchmarks(benchmarked):
 
 
 def test_no_benchmark_if_the_backward_has_other_switches(benchmarked):
-    """PyTorch would then compute another class than the forward pass had."""
+    """PyTorch would compute another class than the forward pass did."""
     x, weight, bias = operands()
     with switch(torch.backends.cudnn, "allow_tf32", True):
         result = convt_ext.conv_transpose2d(x, weight, bias, stride=2)

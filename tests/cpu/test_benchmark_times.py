@@ -1,6 +1,6 @@
 """One benchmark: which plans it times, how often, what it returns, and what it frees if memory is short.
 
-Times are pretended, and memory, but for the buffer that flushes the L2 cache.
+Times and memory are fake, except for the buffer that flushes the L2 cache.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_no_benchmark_if_its_memory_does_not_fit(monkeypatch, on_no_gpu, tensors
 
 @pytest.fixture
 def emptied(monkeypatch):
-    """Whether the allocator's cache is emptied, each time: under the lock of the benchmark."""
+    """For each time that the allocator's cache is emptied: whether the lock of the benchmark is held."""
     found = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: found.append(benchmark._lock.locked()))
     return found
@@ -122,7 +122,7 @@ def test_no_benchmark_without_a_kernel_that_fits(monkeypatch):
 
 
 def test_what_is_far_behind_after_two_looks_is_out(monkeypatch):
-    """PyTorch's operator and the best of ours never are; the order of the rounds alternates."""
+    """PyTorch's operator and the fastest plan of convt_ext are never dropped; the order of rounds alternates."""
     clock = {"a": 100.0, "b": 130.0, "c": 101.0, "torch": 40.0}
     rounds = []
 

@@ -25,7 +25,7 @@ from convt_ext.tuning import benchmark, choices, files
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
 
-# Times in microseconds with which each is the fastest: a pass over results as small as these takes some more than 2.
+# Times in microseconds with which each alternative is the fastest: a pass over such a small result needs about 2.
 FAST = {FUSED: Times(2.0, 100.0, True), BARE: Times(50.0, 100.0, True), ORIGINAL: Times(100.0, 50.0, True)}
 
 
@@ -103,7 +103,7 @@ def test_steps_that_no_kernel_runs_in_their_order_are_left_to_inductor(pretend):
 
 @pytest.mark.parametrize(("name", "num_norms"), [(FUSED, 0), (BARE, 1), (ORIGINAL, 1)])
 def test_a_norm_becomes_steps_only_where_steps_are_fused(pretend, monkeypatch, name, num_norms):
-    monkeypatch.setattr(costs, "_RATE", 5e-4)  # a pass takes longer than the kernel that computes the factors
+    monkeypatch.setattr(costs, "_RATE", 5e-4)  # a pass is slower than the kernel that computes the factors
     pretend(FAST[name])
     graph = rewritten(nn.Sequential(layer(), nn.BatchNorm2d(6), nn.ReLU()).eval(), X)
     assert alternatives(graph) == [name]

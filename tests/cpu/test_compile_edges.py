@@ -205,7 +205,7 @@ def test_function_modes_are_pytorchs_while_tracing(precision):
     with Mode():
         compiled(call)(x, weight)
     assert RAN == []
-    with torch.device("cpu"):  # which is a mode too, and says nothing about this operator
+    with torch.device("cpu"):  # also a mode, which does not affect this operator
         compiled(call)(x, weight)
     assert RAN == ["forward"]
 

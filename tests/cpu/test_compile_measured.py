@@ -112,14 +112,14 @@ def test_a_measured_call_replaces_the_estimates(monkeypatch):
         assert costs.known_times(PROBLEM)[:2] == (7.0, 9.0)
         assert costs.known_times(PROBLEM).is_measured
         choices.remember(PROBLEM, choices.FORWARD, choices.Choice(True, 0, 9.0, 7.0, choices.MEASURED))
-        assert costs.known_times(PROBLEM)[:3] == (7.0, 7.0, False)  # what our op would run
+        assert costs.known_times(PROBLEM)[:3] == (7.0, 7.0, False)  # convt_ext's op would run PyTorch's operator
     finally:
         choices.forget_measured()
 
 
 @pytest.fixture
 def timer(monkeypatch):
-    """A timer with pretended times (ours, PyTorch's, fused) and the number of its calls."""
+    """A timer with fake times (convt_ext's, PyTorch's, fused) that counts its calls."""
     asked = []
     monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     monkeypatch.setattr(measure, "is_possible", lambda device: True)

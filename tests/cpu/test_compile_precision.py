@@ -71,7 +71,7 @@ def test_a_program_is_compiled_again_for_another_word_and_for_that_alone(x_and_w
     for word in (DEFAULT, None, "exact", "aten"):
         traced.under(word, *x_and_weight)
         if word != DEFAULT:
-            with use_precision("tf32"):  # how deep a word lies counts for nothing
+            with use_precision("tf32"):  # the depth of the stack has no effect
                 traced.under(word, *x_and_weight)
     assert traced.counter.frame_count == 4
 

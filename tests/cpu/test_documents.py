@@ -29,7 +29,7 @@ def test_its_code_runs(name):
         for block in blocks:
             exec(compile(block, name, "exec"), names)
     finally:
-        with suppress(RuntimeError):  # what a block enabled and did not disable
+        with suppress(RuntimeError):  # settings that a block enabled and did not disable
             convt_ext.disable()
 
 

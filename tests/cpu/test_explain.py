@@ -161,7 +161,7 @@ def test_plan_of_every_case(case):
 @needs_binary
 @each_case(*(case.name for case in CASES if case.name != "many_channels_in"))
 def test_small_problems_are_ours_without_a_word(case, monkeypatch):
-    """The GPU tests rely on it: the launch of PyTorch's call alone takes longer. The same applies to 70 channels."""
+    """The GPU tests rely on it: the launch of PyTorch's call alone is slower. The same applies to 70 channels."""
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
     assert explain(*case.tensors(), **case.arguments).served_by == "convt_ext"
 

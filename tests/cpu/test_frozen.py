@@ -28,7 +28,7 @@ def layer(**named) -> ConvTranspose2d:
 
 @pytest.fixture
 def packing(monkeypatch):
-    """A planner whose plans pack the float32 weight of `layer`."""
+    """Makes all plans pack the float32 weight of `layer`."""
     bytes_of = {"packed": 4 * 6 * 9 * 4}
     monkeypatch.setattr(planner, "best_plan", lambda *_, **__: planner.BestPlan(1.0, 0.0, bytes_of["packed"]))
     return bytes_of

@@ -141,7 +141,7 @@ class TestPrecisionOfReplicas:
 
 
 def test_calls_of_functions_begin_with_none(cpu_is_gpu):
-    """As the docstring says."""
+    """The docstring promises it."""
     x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
     with use_precision("aten"), torch.no_grad():
         in_thread(lambda: convt_ext.conv_transpose2d(x, weight))

@@ -127,7 +127,7 @@ def test_what_the_default_may_use():
     assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4, "f16": 4, "bf16": 4}
 
 
-# Each line is run in turn, in a process of its own because the older and the newer switches cannot be put back.
+# Each line runs in its own process, because the older and the newer switches cannot be restored.
 # On the right: the class of float32 on a GPU with TF32, which is what PyTorch's cuDNN or cuBLAS would do.
 SWITCHES = [
     ("pass", "tf32"),

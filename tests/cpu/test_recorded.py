@@ -72,7 +72,7 @@ def test_its_second_derivatives_are_ours():
     )  # fmt: skip
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
-    assert RAN.count("forward") == 3  # of the call, and of the gradients of both gradients
+    assert RAN.count("forward") == 3  # the call, and the gradients of both gradients
 
 
 def test_a_dual_grad_output_is_differentiated():
@@ -209,7 +209,7 @@ def test_a_number_that_another_thread_finds_has_its_arguments(monkeypatch):
     class Calls(dict):
         def __setitem__(self, numbers, call):
             super().__setitem__(numbers, call)
-            assert ops.remembered(self[numbers]) == numbers  # what a thread may ask at this moment
+            assert ops.remembered(self[numbers]) == numbers  # another thread may request it now
 
     monkeypatch.setattr(ops, "_calls", Calls())
     monkeypatch.setattr(ops, "_numbers_of", {})

@@ -17,7 +17,7 @@ from convt_ext.functional import conv_transpose2d_then
 
 __all__ = ["cpu_is_gpu"]
 
-# What it may be, PyTorch's function for it, and whether a kernel knows it.
+# An activation, PyTorch's function for it, and whether a kernel supports it.
 ACTIVATIONS = {
     "relu": ("relu", torch.relu, True),
     "gelu": ("gelu", F.gelu, True),

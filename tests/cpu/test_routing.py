@@ -132,7 +132,7 @@ def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, m
 def test_words_for_float32_alone(dtype, word, a100):
     with pytest.raises(ValueError, match='precision="exact"'):
         decide(*operands(dtype), precision=word)
-    with use_precision(word):  # a context speaks of float32 alone
+    with use_precision(word):  # in a context, this precision applies only to float32
         decision = decide(*operands(dtype))
     assert (decision is routing.TENSOR_CORES) == (dtype is not torch.float64)
 

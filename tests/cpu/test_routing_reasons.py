@@ -139,7 +139,7 @@ def test_a_gpu_without_code(monkeypatch, a100):
     decision = decide(*operands(), precision="exact")
     assert isinstance(decision, routing.Unavailable)
     refuses(decision, "install another wheel")
-    # Where PyTorch serves anyway, a missing binary is nobody's concern.
+    # A missing binary has no effect on calls that PyTorch's operator runs anyway.
     assert decide(*operands(torch.float16)) is routing.TENSOR_CORES
 
 

@@ -110,7 +110,7 @@ def test_a_thread_begins_with_none_unless_it_is_given_a_context():
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, requested), await asyncio.to_thread(requested)
 
-    assert asyncio.run(main()) == (None, "exact")  # as asyncio says of the two
+    assert asyncio.run(main()) == (None, "exact")  # as asyncio documents both
 
 
 def test_one_object_in_many_tasks_and_threads():

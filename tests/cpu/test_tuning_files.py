@@ -125,7 +125,7 @@ def test_pytorchs_time_counts_for_its_cudnn_and_with_a_margin_for_others(cudnn, 
     put(problem, entry_of(problem, 1, 10.0, torch_us), HERE._replace(cudnn=cudnn))
     found = choices.find(problem, FORWARD)
     assert found.by_torch == by_torch
-    assert found.candidate == 1  # the order of ours counts whatever the cuDNN
+    assert found.candidate == 1  # the order of convt_ext's plans does not depend on cuDNN
 
 
 @needs_binary
@@ -176,7 +176,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path):
     files.write(tmp_path / "tuning.json", measured)
     assert files.read(tmp_path / "tuning.json") == measured
     assert os.listdir(tmp_path) == ["tuning.json"]
-    assert (tmp_path / "tuning.json").read_text().count("\n") == 9  # a line a call, for whoever reviews a change
+    assert (tmp_path / "tuning.json").read_text().count("\n") == 9  # one line per call, for reviews
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def test_a_report_of_one_gpu_is_incomplete():
 
 
 def test_every_skip_for_want_of_a_second_gpu_is_the_markers():
-    """The report would not know another one from the skips that are for good."""
+    """The report could not distinguish another skip from the permanent ones."""
     texts = {path.name: path.read_text() for path in (CHECKOUT / "tests/gpu").glob("*.py")}
     assert any("pytest.mark.needs_two_gpus" in text for text in texts.values())
     assert [name for name, text in texts.items() if "device_count" in text] == []
@@ -274,7 +274,7 @@ def test_a_shard_that_hangs_is_stopped(tmp_path, gpu_shards, monkeypatch, capsys
 
 
 def test_words_of_the_command(tmp_path, gpu_shards, monkeypatch):
-    """What `make gpu-test` passes on, TEST_ARGS included."""
+    """The arguments that `make gpu-test` passes on, TEST_ARGS included."""
     seen = []
     monkeypatch.setattr(gpu_shards, "run", lambda *given: seen.append(given) or True)
     report = str(tmp_path / "report.json")

@@ -1,4 +1,4 @@
-"""What CI asks of the records of GPU runs: which of them fail it, and whether two GPUs had the same bits."""
+"""CI's checks of the records of GPU runs: which records fail CI, and whether two GPUs computed the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rooms of kernels/ include what kernels/README.md lets them know, and nothing else."""
+"""The folders of kernels/ include only what kernels/README.md allows."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def reached(name: str, found: set[str]) -> set[str]:
 
 
 def test_device_code_includes_what_nvrtc_has(monkeypatch):
-    """CUDA 12's compiler of device code brings no standard library: its check knows every header that is asked for."""
+    """CUDA 12's compiler of device code brings no standard library: its check lists every header that is included."""
     monkeypatch.syspath_prepend(str(KERNELS.parent / "tools"))
     check = importlib.import_module("cuda12_device_code")
     known = {*check.FROM_CCCL, *check.NAMED_OTHERWISE, *check.OF_C, *check.DECLARED}
