@@ -9,11 +9,10 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from small_layers import SMALL
+from bench_cpu import SMALL, FixedTimer, bench
 
 import convt_ext
-from convt_ext import __main__ as cli
-from convt_ext.bench import command, first_call, floors, report, runner
+from convt_ext.bench import command, first_call, floors, runner
 from convt_ext.bench.modes import MODES
 from convt_ext.bench.results import ResultFile, replace_file
 from convt_ext.bench.runner import Settings, Skipped, run
@@ -36,11 +35,6 @@ class ListedTimer:
 
     def peak_bytes(self, call):
         return None
-
-
-class FixedTimer(ListedTimer):
-    def times_us(self, calls):
-        return [12.5] * len(calls)
 
 
 def measure(timer, **changes):
@@ -148,10 +142,6 @@ def test_a_failing_first_call_is_a_failure_with_its_kernel(monkeypatch, by_our_k
 # ---- options
 
 
-def bench(words, timer=None):
-    return command.run_command(cli.make_parser().parse_args(["bench", *words]), ["bench", *words], timer=timer)
-
-
 def test_without_errors_no_reference_is_made(monkeypatch):
     monkeypatch.setattr(runner, "make_reference", lambda *_: pytest.fail("a reference was made"))
     (row,) = measure(ListedTimer((10.0, 10.0)), with_errors=False)
@@ -171,18 +161,12 @@ def test_option_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, w
     out = tmp_path / "run.json"
     monkeypatch.setattr(command, "_layers", lambda args: list(SMALL[:1]))
     more = ["--no-errors", "--out", str(out), "--layouts", "nchw", "--default", "--precisions", "bf16"]
-    assert bench([*words, *more], Watching([])) == 0
+    assert bench([*words, *more], Watching()) == 0
     assert runs == [measures] * 2
     assert benchmark._forced is None
     rows = json.loads(out.read_text())["rows"]
     assert [row["first_call_ms"] is None for row in rows] == [not measures] * 2
     assert all(row["error"] is None for row in rows)
-
-
-def test_option_race_accepts_on_or_off(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.make_parser().parse_args(["bench", "--race", "maybe"])
-    assert "invalid choice: 'maybe'" in capsys.readouterr().err
 
 
 # ---- the summary
@@ -271,18 +255,6 @@ def test_a_kept_file_is_summed_up_without_a_gpu(tmp_path, capsys, monkeypatch):
     assert [cell.strip() for cell in line.split("│")[1:-1]] == [
         *("all", "5", "4", "3", "2", "1", "1.135x", "1.172x", "0.50x", "0.06", "0.08")
     ]
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path, capsys):
-    assert bench(["--summary", str(tmp_path / "none.json")]) == 2
-    assert "No such file" in capsys.readouterr().err
-
-
-def test_a_run_ends_with_the_summary(capsys):
-    report.print_summary(report.make_console(), ROWS[:5], [Skipped("huge", "too large", 1)])
-    text = capsys.readouterr().out
-    assert "│ all" in text
-    assert "lack a time" not in text
 
 
 def test_a_file_that_grows_is_written_as_one_that_is_whole(tmp_path):

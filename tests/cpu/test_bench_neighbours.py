@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from bench_cpu import FixedTimer, bench
 
-from convt_ext import __main__ as cli
 from convt_ext import ops
-from convt_ext.bench import command, neighbour_report, neighbour_summary, neighbours, report, runner
+from convt_ext.bench import neighbour_report, neighbour_summary, neighbours, report, runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import MODES, by_name
 from convt_ext.bench.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
@@ -42,20 +42,6 @@ def test_a_neighbour_differs_in_one_argument():
         found = problem(layer)
         differences = [name for name in found if found[name] != bases[layer.base][name]]
         assert len(differences) == (layer.change is not None), layer
-
-
-def test_no_layer_of_the_grid_is_there_twice():
-    found = [json.dumps(problem(layer)) for layer in grid()]
-    assert len(set(found)) == len(found)
-
-
-def test_the_bases_are_of_many_kinds():
-    assert {1, 16, 256} <= {base.n for base in BASES}
-    assert {((3, 3), (1, 1)), ((2, 2), (2, 2)), ((8, 8), (4, 4))} <= {(base.k, base.s) for base in BASES}
-    assert min(base.c_out for base in BASES) <= 16
-    assert max(base.c_in for base in BASES) >= 768
-    assert min(base.h for base in BASES) <= 16
-    assert max(base.h for base in BASES) >= 768
 
 
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.name)
@@ -93,22 +79,6 @@ def test_by_name_half_precision_is_asked_for_too():
 
 
 # ---- the command
-
-
-class FixedTimer:
-    """Runs every call once and reports 12.5 µs."""
-
-    def times_us(self, calls):
-        for call in calls:
-            call()
-        return [12.5] * len(calls)
-
-    def peak_bytes(self, call):
-        return None
-
-
-def bench(words, timer=None):
-    return command.run_command(cli.make_parser().parse_args(["bench", *words]), ["bench", *words], timer=timer)
 
 
 def test_rows_have_their_base_and_change(monkeypatch, tmp_path, capsys):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from bench_cpu import FixedTimer, bench
 
 import convt_ext
 from convt_ext import __main__ as cli
@@ -21,25 +22,9 @@ from convt_ext.bench.runner import Skipped
 CPU = torch.device("cpu")
 
 
-class FixedTimer:
-    """Runs every call once and reports 12.5 µs."""
-
-    def times_us(self, calls):
-        for call in calls:
-            call()
-        return [12.5] * len(calls)
-
-    def peak_bytes(self, call):
-        return None
-
-
 @pytest.fixture
 def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-def bench(words, timer=None):
-    return command.run_command(cli.make_parser().parse_args(["bench", *words]), ["bench", *words], timer=timer)
 
 
 def test_module_runs_as_a_program():
