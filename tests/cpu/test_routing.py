@@ -95,19 +95,6 @@ def test_words_have_codes(word, code):
         assert arguments_of(*operands())[CODE] == code
 
 
-def test_keyword_beats_context():
-    with use_precision("aten"):
-        assert arguments_of(*operands(), precision="exact")[CODE] == 0
-
-
-def test_switches_decide_without_a_request(no_tf32):
-    assert arguments_of(*operands())[CODE] == 0
-
-
-def test_float64_has_no_tensor_cores():
-    assert arguments_of(*operands(torch.float64))[CODE] == 0
-
-
 @needs_binary
 @pytest.mark.parametrize(("dtype", "code"), [(torch.float32, 3), (torch.float16, 4), (torch.bfloat16, 4)])
 def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, monkeypatch):
@@ -135,19 +122,6 @@ def test_words_for_float32_alone(dtype, word, a100):
     with use_precision(word):  # in a context, this precision applies only to float32
         decision = decide(*operands(dtype))
     assert (decision is routing.TENSOR_CORES) == (dtype is not torch.float64)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_ieee_serves_every_dtype(dtype):
-    assert arguments_of(*operands(dtype), precision="exact")[CODE] == 0
-    with use_precision("exact"):
-        assert arguments_of(*operands(dtype))[CODE] == 0
-
-
-def test_unknown_word_is_an_error_everywhere():
-    for device in ("cuda", "cpu"):
-        with pytest.raises(ValueError, match="'exact', 'aten', 'ieee', 'tf32x3', 'tf32'"):
-            decide(*operands(device=device), precision="fast")
 
 
 def test_memory_format_follows_the_strides():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from pretend_gpu import a100, decide, operands, pretend_gpu
-from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
@@ -31,11 +30,6 @@ def test_other_tensors_are_pytorchs():
     assert decide(*operands(torch.int32), precision="exact") is routing.NO_DTYPE
     assert decide([1.0], weight, precision="exact") is routing.NOT_PLAIN
     assert decide(x, weight, 3, precision="exact") is routing.NOT_PLAIN
-
-
-def test_parameters_are_plain():
-    assert nn.Parameter in routing.PLAIN
-    assert nn.UninitializedParameter not in routing.PLAIN
 
 
 class Mode(TorchFunctionMode):
@@ -109,13 +103,6 @@ def test_what_does_not_fit_is_refused_or_pytorchs():
     assert decide(one, one, stride=2**30, padding=2**30, precision="exact") is routing.ARGUMENTS
     assert not isinstance(decide(one, one, stride=2**28, padding=0, precision="exact"), routing.Reason)
     refuses(routing.TOO_LARGE, "split the input")
-
-
-def test_autocast_is_named_only_where_it_is_known_to_be_the_reason():
-    with pytest.raises(ValueError, match="the input is float16: leave"):
-        routing.selection(torch.float16, "tf32", (9, 0))
-    with pytest.raises(ValueError, match="autocast casts the input to float16"):
-        routing.selection(torch.float16, "tf32", (9, 0), was_float32=True)
 
 
 def test_only_a_request_for_a_kernel_is_refused():
