@@ -189,7 +189,7 @@ def test_revert():
     for now, before in zip(model.modules(), types, strict=True):
         is_parametrized = before.__module__ == parametrize.__name__
         assert type(now).__bases__ == before.__bases__ if is_parametrized else type(now) is before
-        assert not {"precision", "_frozen", "_word"} & vars(now).keys()
+        assert not {"precision", "_frozen", "_requested"} & vars(now).keys()
     assert all(one(X).shape == (2, 4, 11, 13) for one in (model[0], *model[2:6]))
     assert type(revert(LazyConvTranspose2d(4, 3))) is nn.LazyConvTranspose2d
     parametrize.remove_parametrizations(model[2], "weight")
