@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
-from cpu_kernels import CODES, RAN, cpu_is_gpu
+from cpu_kernels import RAN, cpu_is_gpu
 from served import allow_tf32, tf32
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -119,16 +117,6 @@ class _Wrapped(nn.Module):
 
     def forward(self, *tensors):
         return self.call(*tensors)
-
-
-def test_a_context_is_taken_while_tracing():
-    """Whether a compiled function is recompiled for it depends on the release of PyTorch."""
-    x, weight, bias = named("k4s2p1").tensors()
-    for context in (contextlib.nullcontext(), convt_ext.use_precision("exact")):
-        torch._dynamo.reset()
-        with tf32(True), context:
-            torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)
-    assert [precisions.CODES["tf32"], precisions.CODES["ieee"]] == CODES
 
 
 def test_a_compiled_program_keeps_its_precision_under_another_context(monkeypatch):

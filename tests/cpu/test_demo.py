@@ -267,14 +267,6 @@ def test_where_torch_compile_does_not_work_compiled_models_are_skipped(monkeypat
     assert "skipped: generator, compiled, TF32, NCHW: PyTorch fails: RuntimeError: no C compiler\n" in text
 
 
-@pytest.mark.parametrize("name", ["default", "bf16"])
-def test_both_layouts_are_measured_in_each_precision(name):
-    of_layers, of_models = steps([name])
-    assert len(of_layers) == 1
-    assert [one.layout for one in of_layers[0].measure()] == ["nchw", "nhwc"]
-    assert [step.words.split(", ")[-1] for step in of_models] == ["nchw", "nhwc"]
-
-
 def test_without_matplotlib_it_draws_no_chart(monkeypatch, wide, tmp_path, capsys):
     monkeypatch.delitem(sys.modules, "convt_ext.demo.picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
@@ -346,14 +338,14 @@ def test_the_largest_error_is_the_one_nearest_to_its_own_limit(wide, capsys):
     assert "Largest" not in capsys.readouterr().out
 
 
-def test_an_error_that_is_no_number_is_the_largest(wide, capsys):
-    found = [Comparison("a", "TF32", "nchw", error=error, allowed=1e-3) for error in (2.0, float("nan"), 3.0)]
-    tables.show_comparisons(wide, "Layers", found)
-    assert "Largest error: nan of the allowed one (a, TF32, NCHW: nan of 1.0e-03)." in capsys.readouterr().out
-
-
 def test_a_comparison_without_an_error_does_not_hold():
     assert not Comparison("a", "TF32", "nchw").holds
     assert Comparison("a", "TF32", "nchw", skipped="no memory").holds
     assert not Comparison("a", "TF32", "nchw", failure="raises").holds
     assert Comparison("a", "TF32", "nchw").speedup is None
+
+
+def test_an_error_that_is_no_number_is_the_largest(wide, capsys):
+    found = [Comparison("a", "TF32", "nchw", error=error, allowed=1e-3) for error in (2.0, float("nan"), 3.0)]
+    tables.show_comparisons(wide, "Layers", found)
+    assert "Largest error: nan of the allowed one (a, TF32, NCHW: nan of 1.0e-03)." in capsys.readouterr().out
