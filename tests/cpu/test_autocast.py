@@ -199,7 +199,7 @@ def test_threads():
     assert not failures
 
 
-def test_what_watches_a_call_sees_the_casts_alone():
+def test_modes_see_only_the_casts():
     """Recomputation then matches."""
     model, x = ConvTranspose2d(3, 4, 4), torch.randn(2, 3, 6, 6, requires_grad=True)
     seen = []

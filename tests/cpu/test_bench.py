@@ -71,7 +71,7 @@ def test_rows_have_exactly_the_promised_keys():
     assert len(identities) == len(rows)
 
 
-def test_gradients_of_what_pytorch_serves_are_pytorchs():
+def test_gradients_of_calls_that_pytorch_runs_are_pytorchs():
     for row in measure(settings(directions=("dx", "dw"), with_torch=False)):
         assert row["kernel"] == "torch"
         assert row["ours_us"] > 0
@@ -225,7 +225,7 @@ def timer(monkeypatch):
     return timer
 
 
-def test_timer_takes_the_median_of_calls_with_a_flush_before_each(timer):
+def test_timer_returns_the_median_of_calls_with_a_flush_before_each(timer):
     durations = itertools.chain([500.0, 300.0], itertools.cycle([2.0, 2.0, 9.0]))
 
     def call():

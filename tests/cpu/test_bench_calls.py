@@ -50,7 +50,7 @@ def by_our_kernel(monkeypatch):
 # ---- a second timing
 
 
-def test_what_seems_slower_is_timed_again_and_the_better_time_of_each_side_counts(by_our_kernel):
+def test_slower_calls_are_timed_again_and_the_better_time_counts(by_our_kernel):
     (row,) = measure(ListedTimer((10.4, 10.0), (10.6, 9.5)))
     assert (row["chosen"], row["retimed"]) == ("ours", True)
     assert (row["ours_us"], row["torch_us"]) == (10.4, 9.5)
@@ -59,7 +59,7 @@ def test_what_seems_slower_is_timed_again_and_the_better_time_of_each_side_count
 
 
 @pytest.mark.parametrize("times", [(10.2, 10.0), (5.0, 10.0)])
-def test_what_is_not_slower_by_three_percent_is_timed_once(by_our_kernel, times):
+def test_calls_that_are_not_slower_by_three_percent_are_timed_once(by_our_kernel, times):
     (row,) = measure(ListedTimer(times))
     assert not row["retimed"]
     assert (row["ours_us"], row["torch_us"]) == times
@@ -91,7 +91,7 @@ def slow_once(seconds):
     return call, threads
 
 
-def test_a_first_call_is_timed_beside_pytorchs_second(monkeypatch):
+def test_a_first_call_is_timed_against_pytorchs_second(monkeypatch):
     """In PyTorch's first call cuDNN searches, for this thread only."""
     call, threads = slow_once(0.2)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
@@ -120,7 +120,7 @@ def test_without_benchmarks_no_first_call_is_timed(monkeypatch):
     assert set(threads) == {threading.main_thread()}
 
 
-def test_who_serves_is_asked_after_the_first_call(monkeypatch):
+def test_the_kernel_is_read_after_the_first_call(monkeypatch):
     """The first call may benchmark the shape and change the choice."""
     call, threads = slow_once(0.0)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
@@ -223,7 +223,7 @@ def test_exactly_the_share_is_not_slower():
     assert summarise([row(102.0, 100.0), row(110.0, 100.0)]).num_slower == (1, 1, 0)
 
 
-def test_older_rows_say_who_served_by_the_kernel():
+def test_older_rows_name_the_implementation_by_the_kernel():
     older = [{key: value for key, value in one.items() if key != "chosen"} for one in (*ROWS[3:5], row(None, None))]
     older[2]["kernel"] = None
     assert [served_by(one) for one in older] == ["ours", "torch", None]

@@ -116,7 +116,7 @@ def test_a_dry_run_shows_estimates_over_the_floor(capsys):
     assert all(1 <= float(cell) < 10 for cell in line.split("│")[2:-1])
 
 
-def test_a_dry_run_without_a_binary_says_why(monkeypatch, capsys):
+def test_a_dry_run_without_a_binary_reports_the_reason(monkeypatch, capsys):
     monkeypatch.setattr("convt_ext._extension.load_error", "it is not there")
     assert bench(["--neighbours", "--dry-run", "--layers", "up2"]) == 0
     assert "No plans: it is not there" in capsys.readouterr().out
@@ -146,7 +146,7 @@ ROWS = [
 ]
 
 
-def test_neighbours_beside_their_base():
+def test_neighbours_compared_with_their_base():
     found = neighbour_summary.beside_bases(ROWS)
     assert [(one.row["change"], one.own, one.of_base, one.jump) for one in found] == [
         ("w-1", 4.0, 2.0, 2.0),
@@ -166,14 +166,14 @@ def test_the_figures():
     assert (of_weight.num_judged, of_weight.worst, of_weight.jump, of_weight.num_slower) == (1, 10.0, None, 1)
 
 
-def test_calls_that_pytorch_serves_say_nothing_of_our_kernels():
+def test_calls_that_pytorch_runs_are_not_judged():
     served = [row(None, 100.0, 50.0, 50.0, chosen="torch", kernel="torch")]
     assert neighbour_summary.beside_bases([*served, row("w-1", 240.0, 60.0)]) == []
     (figures,) = neighbour_summary.figures(served).values()
     assert (figures.num_judged, figures.mean, figures.num_compared) == (0, None, 0)
 
 
-def test_what_is_slower_than_pytorch_worst_first():
+def test_calls_slower_than_pytorch_worst_first():
     assert [row["direction"] for row in neighbour_summary.slower_than_torch(ROWS)] == ["dw", "fwd"]
 
 

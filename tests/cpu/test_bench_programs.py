@@ -165,7 +165,7 @@ def test_programs_of_level_2_compute_something(program):
 # ---- rows
 
 
-def test_a_row_says_what_was_chosen():
+def test_a_row_contains_the_choices():
     row = {"choices": []}
     with program_rows._logged_choices(row):
         choice._LOG.info("%s: %s", "layer", choice.LayerChoice("fused", True))
@@ -220,7 +220,7 @@ def test_in_compiled_mode_both_are_compiled_and_so_is_the_layer_alone(convert_th
     assert type(layer_of(theirs)) is nn.ConvTranspose2d
 
 
-def test_what_is_timed_is_ours_then_pytorchs_then_the_layer_alone(compiled):
+def test_convt_ext_then_pytorch_then_the_layer_alone_are_timed(compiled):
     timer = Timer()
     measure("eager", TINY[:1], timer)
     ((ours, theirs, bare),) = timer.results

@@ -52,7 +52,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: f"{one.name} {one.batch} {one.mode}")
-def test_every_program_has_layers_to_convert_and_takes_its_inputs(program):
+def test_every_program_has_layers_to_convert_and_accepts_its_inputs(program):
     with torch.device("meta"):
         model = convt_ext.convert(program.make_model())
         result = model(*(torch.empty(shape) for shape in program.inputs))

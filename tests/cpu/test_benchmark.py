@@ -226,7 +226,7 @@ def test_calls_that_ask_for_the_same_results_keep_their_plans(benchmarked, numbe
 @pytest.mark.parametrize(
     "winners", [("torch", "torch", "torch"), ("torch", "ours", "ours"), ("ours", "torch", "torch")]
 )
-def test_who_wins_serves(benchmarked, winners):
+def test_the_winner_of_a_benchmark_runs(benchmarked, winners):
     benchmarked.winners = winners
     tensors = operands()
     step(tensors)
@@ -320,7 +320,7 @@ def test_no_benchmark_if_the_backward_has_other_switches(benchmarked):
     assert benchmarked == [FORWARD]
 
 
-def test_where_memory_is_short_estimates_decide_and_nobody_asks_again(monkeypatch):
+def test_short_memory_leaves_the_choice_to_estimates_for_good(monkeypatch):
     asked = []
     monkeypatch.setattr(benchmark, "run", lambda *arguments: asked.append(arguments[1]))
     tensors = operands()
@@ -329,7 +329,7 @@ def test_where_memory_is_short_estimates_decide_and_nobody_asks_again(monkeypatc
     assert asked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_what_is_remembered_is_bounded(monkeypatch):
+def test_the_cache_of_choices_is_bounded(monkeypatch):
     monkeypatch.setattr(choices, "_MAX_MEASURED", 3)
     kept = Choice(False, 1, 1.0, 2.0, MEASURED)
     for number in range(5):

@@ -121,7 +121,7 @@ def test_no_benchmark_without_a_kernel_that_fits(monkeypatch):
     assert run() is None
 
 
-def test_what_is_far_behind_after_two_looks_is_out(monkeypatch):
+def test_slow_candidates_are_dropped_after_two_passes(monkeypatch):
     """PyTorch's operator and the fastest plan of convt_ext are never dropped; the order of rounds alternates."""
     clock = {"a": 100.0, "b": 130.0, "c": 101.0, "torch": 40.0}
     rounds = []
@@ -145,7 +145,7 @@ def test_what_is_far_behind_after_two_looks_is_out(monkeypatch):
 
 
 @pytest.mark.parametrize("disturbed", [0, 1])
-def test_one_disturbed_look_puts_nobody_out(monkeypatch, disturbed):
+def test_one_disturbed_pass_drops_no_candidate(monkeypatch, disturbed):
     clock, rounds = {"a": 100.0, "b": 110.0, "torch": 400.0}, []
 
     def one_round(calls, flush):

@@ -59,7 +59,7 @@ def test_info_names_versions_binary_and_reason(no_gpu, capsys):
     assert "not loaded" in text if build["cuda"] is None else build["sources"] in text
 
 
-def test_info_says_what_is_set(no_gpu, monkeypatch):
+def test_info_reports_variables_and_switches(no_gpu, monkeypatch):
     monkeypatch.setenv("CONVT_EXT_REPLAY", "1")
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     found = info.collect_info()
@@ -92,7 +92,7 @@ def test_driver_version(monkeypatch):
     [(None, "the binary fits"), ("no code for 7.0", "the binary does not fit")],
     ids=["fits", "not"],
 )
-def test_info_says_whether_each_gpu_fits(monkeypatch, reason, words):
+def test_info_reports_whether_the_binary_fits_each_gpu(monkeypatch, reason, words):
     gpu = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, total_memory=141 * 2**30)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -103,7 +103,7 @@ def test_info_says_whether_each_gpu_fits(monkeypatch, reason, words):
     assert gpus["GPU 1"].endswith(words)
 
 
-def test_check_on_cpu_says_what_it_could_not_check(no_gpu, capsys):
+def test_check_on_cpu_reports_that_kernels_were_not_run(no_gpu, capsys):
     status = cli.main(["check"])
     text = capsys.readouterr().out
     assert "kernels were not run" in text
@@ -181,13 +181,13 @@ def test_bench_refuses_wrong_options(words, message, capsys):
 
 
 @pytest.mark.parametrize("words", [["--precisions", "fp8"], ["--directions", "up"], ["--layouts", ""]])
-def test_bench_lists_what_an_option_takes(words, capsys):
+def test_bench_lists_the_values_of_an_option(words, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.make_parser().parse_args(["bench", *words])
     assert "expected a list of" in capsys.readouterr().err
 
 
-def test_bench_without_rich_says_so(monkeypatch, capsys):
+def test_bench_without_rich_ends_with_a_message(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.delitem(sys.modules, "convt_ext.bench.report", raising=False)
     monkeypatch.delattr("convt_ext.bench.report", raising=False)

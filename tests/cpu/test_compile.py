@@ -103,7 +103,7 @@ def test_switches_are_read_at_run_time(monkeypatch):
     assert RAN == ["forward", "forward"]
 
 
-def test_what_is_exported_where_pytorch_uses_tensor_cores_is_its_operator():
+def test_exports_contain_pytorchs_operator_if_it_uses_tensor_cores():
     call = lambda *tensors: ours(*tensors, 2, 1)  # noqa: E731
     with allow_tf32(True):
         graph = torch.export.export(_Wrapped(call), named("k4s2p1").tensors()).graph
@@ -222,7 +222,7 @@ def test_opcheck_of_the_bias(grads):
     torch.library.opcheck(ops.grad_bias, (torch.randn(2, 3, 4, 5, requires_grad=grads),))
 
 
-def test_what_cannot_be_served_is_refused_while_tracing(monkeypatch):
+def test_unsupported_calls_are_rejected_while_tracing(monkeypatch):
     monkeypatch.setattr(convt_ext._extension, "unsupported_reason", lambda index: "install another wheel")
     x, weight, bias = named("k4s2p1").tensors()
     call = torch.compile(lambda *tensors: ours(*tensors, 2, 1, precision="exact"), backend="aot_eager", fullgraph=True)

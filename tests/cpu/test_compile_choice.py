@@ -58,12 +58,12 @@ def test_ours_are_taken_where_they_are_faster_by_a_margin(pretend, ratio, is_mea
     assert alternatives(rewritten(layer(bias=False), X)) == [BARE if is_ours else ORIGINAL]
 
 
-def test_where_nothing_is_known_of_pytorchs_operator_ours_is_taken(pretend):
+def test_without_a_time_of_pytorch_convt_ext_is_chosen(pretend):
     pretend(Times(2.0, math.inf, True))
     assert alternatives(rewritten(layer(), X)) == [BARE]
 
 
-def test_where_no_kernel_of_ours_serves_the_original_is_taken(pretend):
+def test_without_a_kernel_the_original_is_chosen(pretend):
     pretend(Times(math.inf, math.inf, False))
     assert alternatives(rewritten(layer(), X)) == [ORIGINAL]
 
@@ -156,7 +156,7 @@ def test_a_network_of_ours_is_turned_where_that_is_faster(pretend, freezing):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_a_release_cannot_turn_is_the_original_or_stays(pretend, monkeypatch):
+def test_a_network_that_a_release_cannot_turn_is_the_original_or_stays(pretend, monkeypatch):
     monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(lambda gm, *, is_inference: False))
     for as_traced, expected in ((90.0, BARE), (490.0, ORIGINAL)):
         pretend(Times(as_traced, 500.0, True), Times(30.0, 500.0, True))
@@ -224,7 +224,7 @@ def test_the_variable(environment, mode):
     assert compile_mode._forced(environment) == mode
 
 
-def test_the_variable_with_another_value_is_ignored_and_says_so():
+def test_the_variable_with_another_value_is_ignored_with_a_warning():
     with pytest.warns(
         RuntimeWarning, match="CONVT_EXT_COMPILE: it must be auto, fused, bare or original, but is 'fuse'"
     ):
@@ -232,7 +232,7 @@ def test_the_variable_with_another_value_is_ignored_and_says_so():
 
 
 @pytest.mark.parametrize("mode", [FUSED, ORIGINAL])
-def test_what_the_variable_forces_is_taken_whatever_the_times(pretend, monkeypatch, mode):
+def test_the_variable_overrides_the_times(pretend, monkeypatch, mode):
     monkeypatch.setattr(compile_mode, "MODE", mode)
     pretend(FAST[BARE])
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU()), X)) == [mode]
@@ -251,7 +251,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_caches_know_every_input_of_a_choice(monkeypatch, name):
+def test_cache_keys_contain_every_input_of_a_choice(monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     before = fusion.Fusion(()).uuid()
     assert before == fusion.Fusion(()).uuid()

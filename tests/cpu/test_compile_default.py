@@ -28,7 +28,7 @@ def with_gradients(function, operands):
     return [result, *torch.autograd.grad(result.square().sum(), leaves)]
 
 
-def test_where_pytorch_uses_tensor_cores_ours_run_too():
+def test_tensor_core_kernels_run_if_pytorch_uses_tensor_cores():
     operands = named("k4s2p1").tensors()
     call = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)
     with allow_tf32(True):

@@ -138,7 +138,7 @@ class Up(nn.Module):
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("enabled", [False, True])
-def test_export_takes_cudnn_for_enabled(enabled, strict):
+def test_export_assumes_that_cudnn_is_enabled(enabled, strict):
     """torch.export disables cuDNN while it traces, so the switch does not describe the program then."""
     x, weight, _ = named("channels_last").tensors()
     with cudnn(enabled), tf32(False):
@@ -183,7 +183,7 @@ def test_autocast_around_a_program_lowers_nothing_a_second_time():
     [{"groups": np.int64(1)}, {"stride": np.int64(2)}, {"padding": (1, np.int64(1))}, {"dilation": torch.tensor(1)}],
     ids=str,
 )
-def test_arguments_that_a_tracer_does_not_know_are_refused_when_explicit(arguments):
+def test_run_time_arguments_are_rejected_with_an_explicit_precision(arguments):
     """Eager calls read them; a tracer replaces them by tensors."""
     x, weight, _ = named("k4s2p1").tensors()
     ours(x, weight, **arguments, precision="exact")

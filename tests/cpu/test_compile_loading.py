@@ -66,7 +66,7 @@ def test_every_direction_is_benchmarked_once_before_a_program_trains(benchmarked
     assert decided(module) == [MEASURED] * 3
 
 
-def test_a_gradient_that_nobody_wants_is_not_benchmarked(benchmarked):
+def test_a_gradient_that_is_not_needed_is_not_benchmarked(benchmarked):
     train(compiled(nn.Sequential(layer(bias=False), nn.ReLU())), X)
     assert sorted(benchmarked) == [(FORWARD, False), (GRAD_WEIGHT, False)]
 
@@ -78,7 +78,7 @@ def test_a_bias_that_stays_in_the_op_is_benchmarked_with_it(benchmarked, monkeyp
     assert benchmarked == [(FORWARD, True)]
 
 
-def test_what_eager_calls_have_chosen_by_the_cost_model_is_chosen_again(benchmarked):
+def test_choices_of_the_cost_model_in_eager_calls_are_replaced(benchmarked):
     module = layer(bias=False)
     with torch.no_grad():
         module(X)
@@ -106,7 +106,7 @@ def test_a_program_from_a_cache_on_disk_is_benchmarked_too(benchmarked, monkeypa
     assert hits[1] > 0
 
 
-def test_nothing_is_benchmarked_where_nobody_asks_for_it(benchmarked, monkeypatch):
+def test_nothing_is_benchmarked_while_benchmarks_are_disabled(benchmarked, monkeypatch):
     monkeypatch.setattr(benchmark, "is_enabled", lambda: False)
     train(compiled(nn.Sequential(layer(bias=False), nn.ReLU())), X.clone().requires_grad_())
     assert benchmarked == []

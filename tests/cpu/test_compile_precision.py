@@ -61,7 +61,7 @@ def plain(x, weight):
     return ours(x, weight, stride=2)
 
 
-def test_a_program_is_compiled_again_for_another_word_and_for_that_alone(x_and_weight):
+def test_only_another_request_recompiles_a_program(x_and_weight):
     traced = Traced(plain)
     assert traced.under(DEFAULT, *x_and_weight) == [DEFAULT]
     assert traced.under("exact", *x_and_weight) == [0]

@@ -108,7 +108,7 @@ def test_copy_of_a_parametrized_module_is_not_converted_with_it():
     assert torch.equal(one(X), other(X))
 
 
-def test_lazy_module_becomes_ours_when_it_knows_its_channels():
+def test_lazy_module_is_converted_when_it_gets_its_channels():
     model = nn.Sequential(nn.LazyConvTranspose2d(4, 3))
     convert(model, precision="exact")
     assert isinstance(model[0], nn.LazyConvTranspose2d)
@@ -245,7 +245,7 @@ def test_precision():
             convert(model, precision=precision)
 
 
-def test_what_is_no_module_is_an_error():
+def test_an_argument_that_is_no_module_is_an_error():
     with pytest.raises(TypeError, match=r"expects a torch\.nn\.Module, but got list"):
         convert([layer()])
 

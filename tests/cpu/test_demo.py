@@ -75,7 +75,7 @@ def show(console, chart, **wanted):
 # ---- without a GPU
 
 
-def test_on_the_cpu_results_are_equal_and_it_says_what_gpus_would_run(no_gpu, capsys):
+def test_on_the_cpu_results_are_equal_and_plans_of_gpus_are_shown(no_gpu, capsys):
     assert cli.main(["demo"]) == 0
     text = capsys.readouterr().out
     assert all(layer.name in text for layer in KERNELBENCH)
@@ -136,7 +136,7 @@ def test_a_gpu_that_the_binary_cannot_use_is_a_failure(monkeypatch, tmp_path, ca
     assert "The kernels cannot run here: no code for 7.0" in capsys.readouterr().out
 
 
-def test_without_rich_it_says_so(monkeypatch, capsys):
+def test_without_rich_it_ends_with_a_message(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     for name in [name for name in sys.modules if name.startswith("convt_ext.demo.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -232,7 +232,7 @@ def test_a_model_without_anything_to_fuse_has_no_fused_row(recwarn):
     assert not recwarn.list
 
 
-def test_what_does_not_fit_into_memory_is_skipped(monkeypatch, wide, tmp_path, capsys):
+def test_layers_that_do_not_fit_into_memory_are_skipped(monkeypatch, wide, tmp_path, capsys):
     monkeypatch.setattr(comparisons, "free_bytes", lambda device: 0)
     assert show(wide, tmp_path / "chart.png", networks=())
     assert "skipped: tiny, TF32, channels_last: needs about" in capsys.readouterr().out
@@ -257,7 +257,7 @@ def test_a_layer_or_a_model_that_runs_out_of_memory_is_skipped(monkeypatch):
 
 
 @torch.no_grad()
-def test_where_torch_compile_does_not_work_compiled_models_are_skipped(monkeypatch, wide, tmp_path, capsys):
+def test_without_a_working_compiler_compiled_models_are_skipped(monkeypatch, wide, tmp_path, capsys):
     def no_compiler(input):
         raise RuntimeError("no C compiler\nlong explanation")
 

@@ -172,7 +172,7 @@ def test_compiled_code_is_served_while_it_is_enabled():
 
 
 @pytest.mark.parametrize("first", ["enable", "import"])
-def test_dynamo_knows_pytorchs_function_whatever_came_first(first):
+def test_dynamo_has_rules_for_pytorchs_function_in_any_import_order(first):
     """Dynamo lists the functions of torch when it is imported."""
     lines = {"enable": "convt_ext.enable()", "import": "import torch._dynamo"}
     program = f"""

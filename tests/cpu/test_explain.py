@@ -160,7 +160,7 @@ def test_plan_of_every_case(case):
 
 @needs_binary
 @each_case(*(case.name for case in CASES if case.name != "many_channels_in"))
-def test_small_problems_are_ours_without_a_word(case, monkeypatch):
+def test_convt_ext_runs_small_problems_by_default(case, monkeypatch):
     """The GPU tests rely on it: the launch of PyTorch's call alone is slower. The same applies to 70 channels."""
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
     assert explain(*case.tensors(), **case.arguments).served_by == "convt_ext"
@@ -199,7 +199,7 @@ def test_device_numbers():
     assert found.plan["plan"]["estimate_us"] > explain(*meta(), precision="exact").plan["plan"]["estimate_us"]
 
 
-def test_what_pytorch_judges():
+def test_calls_that_pytorchs_operator_checks():
     x, weight = meta()
     for found in (
         explain(x, weight, stride=(2, 2, 2), precision="exact"),

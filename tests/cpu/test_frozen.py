@@ -87,7 +87,7 @@ def test_gradients_are_recorded_as_ever(frozen):
         lambda made: nn.Sequential(made).to(torch.float64).float(),
     ],
 )
-def test_what_ends_it(frozen, end):
+def test_events_that_unfreeze(frozen, end):
     ran(frozen)
     end(frozen)
     assert ran(frozen) == ["forward"]
@@ -299,7 +299,7 @@ def test_another_stream_that_reads_a_copy_is_told_to_the_allocator(frozen, gpu, 
 
 
 @pytest.mark.parametrize("swaps", [False, True])
-def test_what_a_graph_reads_lives_as_long_as_the_weights_memory(packing, gpu, monkeypatch, swaps):
+def test_copies_in_a_graph_live_as_long_as_the_weights_memory(packing, gpu, monkeypatch, swaps):
     """Each copy is kept once, for any captured calls, and is freed without further action."""
     xs, holds = (torch.randn(2, 4, 5, 6), torch.randn(1, 4, 5, 6)), []
     keep = convt_ext.frozen._keep_as_long_as
@@ -358,7 +358,7 @@ def test_memory_that_is_missing_ends_in_the_ordinary_call(frozen, monkeypatch):
     assert ran(frozen) == ["forward"]
 
 
-def test_a_weight_whose_writes_are_not_counted_is_refused():
+def test_a_weight_without_a_version_counter_is_rejected():
     with torch.inference_mode():
         made = layer()
     with pytest.raises(RuntimeError, match="inference_mode"):
@@ -385,7 +385,7 @@ def test_an_input_between_vectors_has_no_part_in_copies(frozen):
         assert torch.equal(frozen(x), plain(x))
 
 
-def test_it_says_what_it_needs():
+def test_errors_state_the_requirement():
     with pytest.raises(RuntimeError, match=r"call eval\(\) first"):
         convt_ext.freeze(ConvTranspose2d(4, 6, 3))
     computed = parametrizations.weight_norm(layer())

@@ -28,7 +28,7 @@ strides = st.one_of(
 )
 
 
-def test_what_hangs_on_an_unknown_size_is_not_sure():
+def test_conditions_on_unknown_sizes_are_not_sure():
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     shapes = ShapeEnv()

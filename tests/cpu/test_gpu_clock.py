@@ -84,7 +84,7 @@ def test_a_host_that_is_late_is_given_longer(pretended):
     assert gpu.held == [500, 2000, 2000]
 
 
-def test_where_launches_are_too_many_fewer_calls_are_timed_together(pretended):
+def test_fewer_calls_are_timed_at_once_if_launches_are_too_many(pretended):
     """No hold is long enough for these: the host waits until the queue has space."""
     gpu = pretended(most_ahead=12)
     clock = GpuClock()

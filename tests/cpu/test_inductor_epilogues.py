@@ -320,7 +320,7 @@ def test_passes_that_the_user_has_set_run_first():
     assert order == [0]
 
 
-def test_caches_know_the_pass_by_its_sources():
+def test_cache_keys_contain_the_sources_of_the_pass():
     assert fusion.Fusion(()).uuid() == fusion.Fusion(()).uuid() is not None
     assert fusion.Fusion((lambda graph: None,)).uuid() is None
 

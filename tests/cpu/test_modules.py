@@ -45,7 +45,7 @@ def test_same_parameters_and_result(settings):
     theirs.load_state_dict(ours.state_dict())
 
 
-def test_constructor_takes_pytorchs_arguments():
+def test_constructor_accepts_pytorchs_arguments():
     positional = ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64)
     assert positional.weight.dtype is torch.float64
     assert (positional.groups, positional.bias) == (2, None)

@@ -116,7 +116,7 @@ def test_architectures(architecture, capability, runs):
 
 
 @pytest.mark.parametrize("served", [None, (13, 0), (14, 2)])
-def test_a_driver_that_serves_the_binary(monkeypatch, served):
+def test_a_driver_that_supports_the_binary(monkeypatch, served):
     monkeypatch.setattr(_driver, "cuda_of_driver", lambda: served)
     assert _driver.too_old_reason("13.5") is None
 

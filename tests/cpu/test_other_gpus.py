@@ -37,7 +37,7 @@ def test_tensor_cores_of_other_gpus_are_measured_where_switches_ask_for_it(dtype
 
 
 @needs_binary
-def test_tensor_cores_of_other_gpus_are_whose_a_tuning_file_says(a100, monkeypatch):
+def test_a_tuning_file_decides_on_tensor_cores_of_other_gpus(a100, monkeypatch):
     environment = files.Environment("NVIDIA A100", A100, "", "13.0", "2.11.0", torch.backends.cudnn.version(), "580")
     x, weight, bias = operands(torch.float16)
     problem = decide(x, weight, bias, backend="convt_ext")[3]

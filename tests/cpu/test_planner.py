@@ -25,7 +25,7 @@ def test_answer_of_the_binary():
 
 @pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 @pytest.mark.parametrize("direction", [0, 1, 2])
-def test_what_a_call_needs_is_what_the_whole_answer_says(direction):
+def test_best_plan_agrees_with_the_whole_answer(direction):
     for code in (0, 3):
         problem = PROBLEM._replace(code=code)
         best, answer = planner.best_plan(problem, direction), planner.plan(problem, direction)

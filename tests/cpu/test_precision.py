@@ -32,7 +32,7 @@ def test_decorator():
     assert requested() is None
 
 
-def test_a_word_of_float32_is_refused_for_what_the_input_is():
+def test_a_precision_for_float32_is_rejected_for_other_inputs():
     for call in (precision.explicit_class, functools.partial(precision.explicit_class, was_float32=False)):
         with pytest.raises(ValueError, match="the input is float16: leave precision=None"):
             call(torch.float16, "tf32", True)
@@ -41,7 +41,7 @@ def test_a_word_of_float32_is_refused_for_what_the_input_is():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_the_word_of_halves(dtype):
+def test_half_is_for_half_precision(dtype):
     for_it = dtype.itemsize == 2
     classes = {torch.float16: "f16", torch.bfloat16: "bf16"}
     assert precision.explicit_class(dtype, "half", from_keyword=False) == classes.get(dtype)
@@ -77,7 +77,7 @@ def test_tf32_begins_with_the_a100(capability, expected):
         assert precision.class_by_switches(torch.float32, capability) == "ieee"
 
 
-def test_what_the_default_may_use():
+def test_classes_of_the_default():
     for capability in (HOPPER, TURING, (8, 0), (12, 0)):
         for served in ("ieee", "aten"):
             assert precision.has_estimates(served, capability)

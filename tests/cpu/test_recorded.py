@@ -148,7 +148,7 @@ def test_where_memory_is_short(monkeypatch, precision):
 
 @pytest.mark.parametrize("light_bytes", [0, 1 << 20], ids=[BY_PYTHON, BY_TORCH])
 @pytest.mark.parametrize("failing", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
-def test_what_pytorch_fails_at_for_an_op_is_asked_of_pytorch_again(monkeypatch, failing, light_bytes):
+def test_a_failure_of_pytorch_inside_of_an_op_is_reported_by_pytorch(monkeypatch, failing, light_bytes):
     """The stable ABI reports only that it failed."""
     monkeypatch.setattr(routing, "_LIGHT_BYTES", light_bytes)
     monkeypatch.setattr(

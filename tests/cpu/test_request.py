@@ -19,7 +19,7 @@ __all__ = ["a100", "nothing_stays_in_force", "pretend_gpu"]
 
 
 @pytest.mark.parametrize("asked", list(itertools.product((None, *PRECISIONS), (None, *BACKENDS))), ids=str)
-def test_a_word_contains_both_keywords(asked):
+def test_a_request_encodes_both_keywords(asked):
     assert decode_request(encode_request(*asked)) == asked
 
 
@@ -118,7 +118,7 @@ def test_float32_without_cudnn_is_ieee_too(monkeypatch):
     assert routing.selection(torch.float32, "ieee", (9, 0)) == ("ieee", "auto", True)
 
 
-def test_what_routing_decides(pretend_gpu):
+def test_decisions_of_routing(pretend_gpu):
     with tf32(True):
         assert decide(*operands(), backend="torch") is routing.BACKEND
         kinds = {

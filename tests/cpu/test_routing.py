@@ -76,7 +76,7 @@ def test_one_argument_that_is_no_int_is_pytorchs(name, value):
     assert decide(*operands(), **{name: value}, precision="exact") is routing.ARGUMENTS
 
 
-def test_what_a_call_was_decided_to_holds_for_its_switches_and_devices_alone():
+def test_cached_decisions_depend_on_switches_and_devices():
     x, weight, bias = operands()
     for _ in range(2):
         for on, code in ((True, 3), (False, 0)):
@@ -89,7 +89,7 @@ def test_what_a_call_was_decided_to_holds_for_its_switches_and_devices_alone():
 
 
 @pytest.mark.parametrize(("word", "code"), [("exact", 0), ("aten", 1), ("tf32x3", 2), ("tf32", 3)])
-def test_words_have_codes(word, code):
+def test_precisions_have_codes(word, code):
     assert arguments_of(*operands(), precision=word)[CODE] == code
     with use_precision(word):
         assert arguments_of(*operands())[CODE] == code
@@ -116,7 +116,7 @@ def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, m
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("word", ["aten", "tf32x3", "tf32"])
-def test_words_for_float32_alone(dtype, word, a100):
+def test_precisions_only_for_float32(dtype, word, a100):
     with pytest.raises(ValueError, match='precision="exact"'):
         decide(*operands(dtype), precision=word)
     with use_precision(word):  # in a context, this precision applies only to float32
@@ -136,7 +136,7 @@ def test_memory_format_follows_the_strides():
 @needs_binary
 @pytest.mark.parametrize("layer", KERNELBENCH, ids=lambda layer: layer.name)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
-def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
+def test_by_default_the_faster_implementation_runs(layer, layout, no_tf32):
     x, weight = (
         torch.empty(shape, device="cuda").to(memory_format=layout) for shape in (layer.input_shape, layer.weight_shape)
     )
@@ -198,20 +198,20 @@ def test_a_comparison_is_made_once(no_tf32, monkeypatch):
     assert [problem.has_bias for problem, _ in questions] == [True, False, True, True]
 
 
-def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
+def test_without_a_time_of_pytorch_convt_ext_runs(no_tf32, monkeypatch):
     monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(1e6, 0.0, 0))
     assert not choice_of(*operands()).by_torch
 
 
 @needs_binary
 @pytest.mark.parametrize(("torch_us", "serves"), [(0.0, "ours"), (0.5, "torch"), (29.5, "torch"), (30.0, "ours")])
-def test_ours_serves_what_pytorch_is_not_faster_at(no_tf32, monkeypatch, torch_us, serves):
+def test_convt_ext_runs_calls_at_which_pytorch_is_not_faster(no_tf32, monkeypatch, torch_us, serves):
     monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(30.0, torch_us, 0))
     assert choice_of(*operands()).by_torch == (serves == "torch")
 
 
 @needs_binary
-def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
+def test_pytorch_runs_problems_without_a_tile(no_tf32):
     """One position of the weight exceeds shared memory; with an explicit precision the op raises an error."""
     x = torch.empty(1, 131072, 1, 1, device="cuda")
     weight = torch.empty(131072, 1, 16384, 1, device="cuda")

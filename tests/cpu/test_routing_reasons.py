@@ -95,7 +95,7 @@ def test_nothing_to_compute_is_pytorchs():
     )
 
 
-def test_what_does_not_fit_is_refused_or_pytorchs():
+def test_too_large_sizes_are_rejected_or_pytorchs():
     one = torch.ones(1, 1, 1, 1, device="cuda")
     assert decide(one, one, stride=2**30, padding=0, precision="exact") is routing.TOO_LARGE
     assert decide(one, one, stride=2**63 - 1, padding=0, precision="exact") is routing.TOO_LARGE
@@ -130,7 +130,7 @@ def test_a_gpu_without_code(monkeypatch, a100):
     assert decide(*operands(torch.float16)) is routing.TENSOR_CORES
 
 
-def test_what_is_known_of_a_call_holds_outside_of_transforms_alone(monkeypatch):
+def test_cached_decisions_do_not_apply_inside_of_transforms(monkeypatch):
     call = (*operands(), (2, 2), (1, 1), (0, 0), 1, (1, 1))
     assert routing.known(*call) is None
     decision = decide(*operands())

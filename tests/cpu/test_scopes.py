@@ -84,7 +84,7 @@ def test_each_task_has_its_own_request():
     assert asyncio.run(main()) == ([None] * 4, None)
 
 
-def test_a_task_begins_with_the_word_at_its_creation():
+def test_a_task_starts_with_the_request_at_its_creation():
     async def child(parent_left):
         before = requested()
         await parent_left.wait()

@@ -30,7 +30,7 @@ def echo(count):
     return requested(), "end"
 
 
-def test_a_decorated_generator_holds_its_word_while_it_runs_alone():
+def test_a_decorated_generator_has_its_request_only_while_it_runs():
     steps = echo(3)
     assert inspect.isgeneratorfunction(echo)
     assert inspect.isgenerator(steps)
@@ -99,7 +99,7 @@ def test_a_decorated_generator_that_goes_on_after_close_is_an_error():
     assert requested() is None
 
 
-def test_what_a_decorated_body_enters_is_its_own_and_what_surrounds_it_may_change():
+def test_contexts_inside_and_around_a_decorated_body_are_independent():
     @use_precision("exact")
     def body(outer):
         yield requested()
@@ -160,7 +160,7 @@ class Pause:
         return (yield)
 
 
-def test_a_decorated_coroutine_holds_its_word_while_it_runs_alone():
+def test_a_decorated_coroutine_has_its_request_only_while_it_runs():
     @use_precision("exact")
     async def work():
         found = [requested()]
@@ -209,7 +209,7 @@ def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_request():
     assert found == ["exact"]
 
 
-def test_a_task_that_a_decorated_coroutine_starts_has_its_word():
+def test_a_task_that_a_decorated_coroutine_starts_has_its_request():
     async def child():
         await asyncio.sleep(0)
         return requested()
@@ -237,7 +237,7 @@ async def aecho(count, ended=None):
             ended.append(requested())
 
 
-def test_a_decorated_async_generator_holds_its_word_while_it_runs_alone():
+def test_a_decorated_async_generator_has_its_request_only_while_it_runs():
     async def main():
         ended = []
         steps = aecho(4, ended)

@@ -112,7 +112,7 @@ def test_gradients_buffers_and_random_numbers(benchmarked, is_function, has_grad
     assert sorted(set(benchmarked)) == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_a_functions_own_parameters_are_measured_beside_its_inputs(benchmarked):
+def test_a_functions_own_parameters_are_measured_like_its_inputs(benchmarked):
     weight, x = torch.randn(4, 6, 3, 3, requires_grad=True), operand()
     tune(lambda x: convt_ext.conv_transpose2d(x, weight), x)
     assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
@@ -121,7 +121,7 @@ def test_a_functions_own_parameters_are_measured_beside_its_inputs(benchmarked):
 
 
 @pytest.mark.parametrize("is_function", [True, False])
-def test_where_the_target_raises(benchmarked, is_function):
+def test_a_target_that_raises(benchmarked, is_function):
     module, x = Block(is_broken=True), operand()
     with nothing_changes(module, x), pytest.raises(LookupError, match="broken"):
         tune((lambda x: module(x)) if is_function else module, x)
@@ -129,7 +129,7 @@ def test_where_the_target_raises(benchmarked, is_function):
     assert choices.measured() == []
 
 
-def test_where_the_backward_raises():
+def test_a_backward_that_raises():
     module, x = Block(), operand()
 
     class Broken(torch.autograd.Function):
@@ -210,7 +210,7 @@ def test_keyword_arguments(benchmarked):
         tune(module, x, unknown=1)
 
 
-def test_what_was_known_before_is_known_afterwards(benchmarked):
+def test_earlier_measurements_are_kept(benchmarked):
     other = convt_ext.ConvTranspose2d(3, 2, 1)
     with switch(torch.backends.cudnn, "benchmark", True), torch.no_grad():
         earlier = benchmark.force(True)
@@ -267,7 +267,7 @@ def test_entries_that_were_added_while_measuring_stay(tmp_path):
     assert files.read(path) == files.merged((found, {HERE: {"of another process": entry}}))
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "chmod", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         files.write(tmp_path / "tuning.json", {})

@@ -85,7 +85,7 @@ def test_a_plan_is_found_by_its_name(number):
 
 
 @needs_binary
-def test_a_name_that_says_less_means_the_best_of_those_it_fits():
+def test_an_entry_without_knobs_matches_the_best_plan_of_its_kernel():
     problem = problem_of()
     kernel = candidates(problem)[4]["kernel"]
     put(problem, entry_of(problem, 4)._replace(knobs={}))
@@ -109,7 +109,7 @@ def test_a_half_stands_for_the_other():
     ],
     ids=str,
 )  # fmt: skip
-def test_what_was_measured_elsewhere(changed, counts):
+def test_measurements_of_other_environments(changed, counts):
     problem = problem_of()
     put(problem, entry_of(problem, 2), HERE._replace(**changed))
     assert (choices.find(problem, FORWARD) is not None) == counts
@@ -139,7 +139,7 @@ def test_of_two_parts_that_of_this_cudnn_counts(order):
 
 
 @needs_binary
-def test_what_a_file_does_not_say_is_estimated():
+def test_times_that_a_file_lacks_are_estimated():
     problem = problem_of()
     best = planner.best_plan(problem, FORWARD)
     put(problem, files.Entry(None, {}, 0.0, 1.0))
@@ -206,7 +206,7 @@ def test_entries_that_cannot_be_read_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"convt_ext_tuning": 2}'])
-def test_what_is_no_tuning_file_is_an_error_by_name_and_a_warning_by_the_variable(tmp_path, monkeypatch, text):
+def test_an_invalid_tuning_file_raises_in_load_and_warns_by_the_variable(tmp_path, monkeypatch, text):
     path = tmp_path / "tuning.json"
     path.write_text(text)
     with pytest.raises(ValueError):
@@ -240,7 +240,7 @@ def test_a_users_file_counts_before_the_packages(monkeypatch):
     assert choices.find(problem, FORWARD)[1] == 2
 
 
-def test_merging_takes_the_later(tmp_path, capsys):
+def test_merging_keeps_the_later_entry(tmp_path, capsys):
     for name, us in (("a", 1.0), ("b", 2.0)):
         files.write(
             tmp_path / name, {HERE: {"both": files.Entry("k", {}, us, 9.0), name: files.Entry("k", {}, us, 9.0)}}
@@ -295,7 +295,7 @@ def test_tune_measures_a_model_and_keeps_what_it_found(fake_benchmark, tmp_path)
     assert [len(calls) for calls in files.read(path).values()] == [5]
 
 
-def test_tune_takes_explicit_calls(fake_benchmark):
+def test_tune_measures_explicit_calls(fake_benchmark):
     x, weight = torch.randn(2, 4, 5, 6, requires_grad=True), torch.randn(4, 6, 3, 3)
     tune(lambda *tensors: convt_ext.conv_transpose2d(*tensors, stride=2), x, weight)
     assert fake_benchmark == [FORWARD, GRAD_INPUT]

@@ -83,7 +83,7 @@ def test_headers_exist(room):
         assert (KERNELS / name).is_file(), (path, name)
 
 
-def test_only_the_ops_know_torch():
+def test_only_the_ops_include_torch():
     for path in KERNELS.rglob("*"):
         if path.suffix in SUFFIXES and path.parent.name != "binding":
             assert "#include <torch" not in path.read_text(), path

@@ -247,7 +247,7 @@ def test_the_image_of_a_build(release, monkeypatch, end):
         (IMAGE + ":latest", "ends in no dated tag or digest"),
     ],
 )
-def test_an_image_that_nobody_named(release, monkeypatch, image, words):
+def test_an_image_without_a_name(release, monkeypatch, image, words):
     monkeypatch.delenv("MANYLINUX_IMAGE", raising=False)
     if image is not None:
         monkeypatch.setenv("MANYLINUX_IMAGE", image)

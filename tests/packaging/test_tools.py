@@ -55,7 +55,7 @@ def test_changes_of_the_planner(monkeypatch):
         assert change.after in after
 
 
-def test_words_for_pip(monkeypatch):
+def test_arguments_for_pip(monkeypatch):
     monkeypatch.syspath_prepend(str(TOOLS))
     words = importlib.import_module("install_torch").pip_words
     monkeypatch.setenv("TORCH_CPU_INDEX", "file:///index")

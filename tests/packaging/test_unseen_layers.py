@@ -107,7 +107,7 @@ def test_the_mix_is_about_that_of_networks(tool, sets, name):
     assert all(2 <= k <= 9 and 1 <= s <= 4 for layer in of_random for k, s in zip(layer.k, layer.s, strict=True))
 
 
-def test_a_network_layer_gets_a_batch_and_a_size_that_nobody_measured(tool):
+def test_a_network_layer_gets_an_unmeasured_batch_and_size(tool):
     parent = tool.measured_layers()[0]
     batches = sorted(set(tool._BATCHES) - {96})
     known = [dataclasses.replace(parent, n=n, h=4, w=4) for n in batches]

@@ -138,7 +138,7 @@ def test_the_version_is_said_once():
     assert f"## {package.__version__}" in (CHECKOUT / "CHANGELOG.md").read_text()
 
 
-def test_the_binary_says_what_it_was_built_for():
+def test_the_binary_reports_its_build():
     architectures = importlib.import_module("convt_ext").build_info()["architectures"]
     assert architectures
     assert all(entry[0].isdigit() for entry in architectures)

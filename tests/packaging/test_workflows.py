@@ -47,7 +47,7 @@ def jobs_of_a_release(monkeypatch) -> dict[str, str]:
     return importlib.import_module("supply_chain").jobs((WORKFLOWS / "release.yml").read_text())
 
 
-def test_who_may_what_in_a_release(monkeypatch):
+def test_permissions_of_a_release(monkeypatch):
     """The permissions of each job besides reading the sources, with reasons. All other workflows have none."""
     write = re.compile(r"^      ([\w-]+): write\b", re.MULTILINE)
     jobs = jobs_of_a_release(monkeypatch)
@@ -64,7 +64,7 @@ def test_who_may_what_in_a_release(monkeypatch):
     assert not write.search((WORKFLOWS / "ci.yml").read_text())
 
 
-def test_what_is_published_is_what_was_attested(monkeypatch):
+def test_published_files_are_the_attested_ones(monkeypatch):
     """Files go from the job that sorts them to those that sign and publish them; nothing is published unsigned."""
     jobs = jobs_of_a_release(monkeypatch)
     before = {name: re.findall(r"^    needs: (.*)$", job, re.MULTILINE) for name, job in jobs.items()}
