@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from bench_cpu import SMALL, FixedTimer, bench
+from bench_cpu import SMALL, FakeTimer, bench
 
 import convt_ext
 from convt_ext.bench import command, first_call, floors, runner
@@ -153,7 +153,7 @@ def test_without_errors_no_reference_is_made(monkeypatch):
 def test_option_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, words, measures):
     runs = []
 
-    class Watching(FixedTimer):
+    class Watching(FakeTimer):
         def times_us(self, calls):
             runs.append(benchmark._forced)
             return super().times_us(calls)
@@ -161,7 +161,7 @@ def test_option_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, w
     out = tmp_path / "run.json"
     monkeypatch.setattr(command, "_layers", lambda args: list(SMALL[:1]))
     more = ["--no-errors", "--out", str(out), "--layouts", "nchw", "--default", "--precisions", "bf16"]
-    assert bench([*words, *more], Watching()) == 0
+    assert bench([*words, *more], Watching(12.5)) == 0
     assert runs == [measures] * 2
     assert benchmark._forced is None
     rows = json.loads(out.read_text())["rows"]

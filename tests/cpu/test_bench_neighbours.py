@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
-from bench_cpu import FixedTimer, bench
+from bench_cpu import FakeTimer, bench
 
 from convt_ext import ops
 from convt_ext.bench import neighbour_report, neighbour_summary, neighbours, report, runner
@@ -87,7 +87,7 @@ def test_rows_have_their_base_and_change(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(runner, "kernel_of", lambda *_: "patch_bf16")
     out = tmp_path / "run.json"
     words = ["--neighbours", "--layers", "*/w-1", "*/g=2", "--precisions", "bf16", "--layouts", "nhwc", "--no-errors"]
-    assert bench([*words, "--out", str(out)], FixedTimer()) == 0
+    assert bench([*words, "--out", str(out)], FakeTimer(12.5)) == 0
     rows = json.loads(out.read_text())["rows"]
     found = [(row["layer"], row["base"], row["change"], row["w"], row["g"]) for row in rows]
     assert found == [

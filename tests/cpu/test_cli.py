@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from bench_cpu import FixedTimer, bench
+from bench_cpu import FakeTimer, bench
 
 import convt_ext
 from convt_ext import __main__ as cli
@@ -230,7 +230,7 @@ def small_csv(tmp_path):
 def test_bench_writes_a_file_and_shows_a_table(tmp_path, capsys):
     out = tmp_path / "deep" / "run.json"
     words = ["--csv", str(small_csv(tmp_path)), "--out", str(out), "--precisions", "ieee,f64", "--directions", "fwd,dw"]
-    assert bench(words, FixedTimer()) == 0
+    assert bench(words, FakeTimer(12.5)) == 0
     content = json.loads(out.read_text())
     assert content["argv"] == ["bench", *("run.json" if word == str(out) else word for word in words)]
     assert content["sources"] == convt_ext.build_info()["sources"]
@@ -249,7 +249,7 @@ def test_bench_fails_when_a_row_fails(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(convt_ext, "conv_transpose2d", broken)
     out = tmp_path / "run.json"
-    assert bench(["--csv", str(small_csv(tmp_path)), "--out", str(out), "--layouts", "nchw"], FixedTimer()) == 1
+    assert bench(["--csv", str(small_csv(tmp_path)), "--out", str(out), "--layouts", "nchw"], FakeTimer(12.5)) == 1
     assert "no such plan" in capsys.readouterr().out
     assert all("no such plan" in row["failure"] for row in json.loads(out.read_text())["rows"])
 

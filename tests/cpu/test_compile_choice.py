@@ -1,4 +1,4 @@
-"""Compiled programs take the alternative that pretended times make the fastest. On the CPU."""
+"""Compiled programs take the alternative that fake times make the fastest. On the CPU."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_choices_of_the_cost_model_in_eager_calls_are_replaced(benchmarked):
 
 
 def test_a_program_from_a_cache_on_disk_is_benchmarked_too(benchmarked, monkeypatch):
-    monkeypatch.setattr(choice, "inputs", tuple)  # those of pretended GPUs cannot be read
+    monkeypatch.setattr(choice, "inputs", tuple)  # those of fake GPUs cannot be read
     module = layer(bias=False)
     hits = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Times on which choices of compiled programs rest: measured by a pretended timer, or by the cost model. On the CPU."""
+"""Times on which choices of compiled programs rest: measured by a fake timer, or by the cost model. On the CPU."""
 
 from __future__ import annotations
 

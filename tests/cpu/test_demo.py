@@ -1,4 +1,4 @@
-"""`python -m convt_ext demo` without a GPU, and what it shows with one: measured on the CPU by a pretended timer."""
+"""`python -m convt_ext demo` without a GPU, and what it shows with one: measured on the CPU by a fake timer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from email.message import Message
 
 import pytest
 import torch
+from bench_cpu import FakeTimer
 from rich.console import Console
 
 import convt_ext
@@ -22,23 +23,8 @@ TINY = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
 GENERATOR = Model("generator", DCGANGenerator(width=4).eval(), (2, 100, 1, 1))
 
 
-class PretendedTimer:
-    """Runs every call once; PyTorch's needs 30 µs, the slowest, and convt_ext's 10."""
-
-    def times_us(self, calls):
-        for call in calls:
-            call()
-        return [30.0, *[10.0] * (len(calls) - 1)]
-
-    def peak_bytes(self, call):
-        return None
-
-
-class LayerTimer(PretendedTimer):
-    """The benchmark of a layer times convt_ext first."""
-
-    def times_us(self, calls):
-        return super().times_us(calls)[::-1]
+TIMER = FakeTimer(30.0, 10.0)  # the first call is PyTorch's
+LAYER_TIMER = FakeTimer(10.0, 30.0)  # the benchmark of a layer times convt_ext first
 
 
 @pytest.fixture
@@ -63,13 +49,13 @@ def wide():
 def steps(modes=("default",), layers=(TINY,), networks=(GENERATOR,), compiles=()):
     modes = [MODES[name] for name in modes]
     with torch.no_grad():
-        of_layers = list(comparisons.steps_of_layers(layers, modes, CPU, LayerTimer()))
-        return of_layers, list(comparisons.steps_of_models(networks, compiles, modes, CPU, PretendedTimer()))
+        of_layers = list(comparisons.steps_of_layers(layers, modes, CPU, LAYER_TIMER))
+        return of_layers, list(comparisons.steps_of_models(networks, compiles, modes, CPU, TIMER))
 
 
 @torch.no_grad()
 def show(console, chart, **wanted):
-    return command.show_speed(console, *steps(**wanted), CPU, "a pretended GPU", chart)
+    return command.show_speed(console, *steps(**wanted), CPU, "a fake GPU", chart)
 
 
 # ---- without a GPU
@@ -148,7 +134,7 @@ def test_without_rich_it_ends_with_a_message(monkeypatch, capsys):
 
 
 @pytest.fixture
-def pretended_gpu(monkeypatch):
+def fake_gpu(monkeypatch):
     """`_demo_on_gpu` runs on the CPU, at reduced size."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
@@ -157,10 +143,10 @@ def pretended_gpu(monkeypatch):
 
 
 @torch.no_grad()
-def test_on_a_gpu_it_shows_times_speedups_and_a_chart(pretended_gpu, compiled, wide, tmp_path, capsys):
+def test_on_a_gpu_it_shows_times_speedups_and_a_chart(fake_gpu, compiled, wide, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     chart = tmp_path / "new" / "chart.svg"
-    assert command._demo_on_gpu(wide, CPU, PretendedTimer(), chart)
+    assert command._demo_on_gpu(wide, CPU, TIMER, chart)
     text = capsys.readouterr().out
     for words in ("on NVIDIA H200", "TF32", "bfloat16", "NCHW", "channels_last", "geometric mean", str(chart)):
         assert words in text
@@ -172,12 +158,10 @@ def test_on_a_gpu_it_shows_times_speedups_and_a_chart(pretended_gpu, compiled, w
     assert "svg" in drawn
 
 
-def test_without_bfloat16_only_the_default_precision_is_shown(
-    pretended_gpu, compiled, monkeypatch, wide, tmp_path, capsys
-):
+def test_without_bfloat16_only_the_default_precision_is_shown(fake_gpu, compiled, monkeypatch, wide, tmp_path, capsys):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     with torch.no_grad():
-        assert command._demo_on_gpu(wide, CPU, PretendedTimer(), tmp_path / "chart.png")
+        assert command._demo_on_gpu(wide, CPU, TIMER, tmp_path / "chart.png")
     text = capsys.readouterr().out
     assert "TF32 " in text
     assert "bfloat16 " not in text.replace("(bfloat16)", "")
@@ -199,7 +183,7 @@ def test_a_model_that_computes_nonsense_fails(monkeypatch):
 
     monkeypatch.setattr(convt_ext, "convert", convert)
     with torch.no_grad():
-        (found,) = comparisons.compare_model(GENERATOR, MODES["bf16"], "nhwc", CPU, PretendedTimer())
+        (found,) = comparisons.compare_model(GENERATOR, MODES["bf16"], "nhwc", CPU, TIMER)
     assert found.error != found.error
     assert not found.holds
 
@@ -217,7 +201,7 @@ def test_a_model_that_raises_fails(monkeypatch, wide, tmp_path, capsys):
 
 def test_a_model_may_be_wrong_by_its_own_error_and_the_limit_of_each_layer():
     with torch.no_grad():
-        found = comparisons.compare_model(GENERATOR, MODES["default"], "nchw", CPU, PretendedTimer())
+        found = comparisons.compare_model(GENERATOR, MODES["default"], "nchw", CPU, TIMER)
     assert [one.name for one in found] == ["generator, converted", "generator, fused"]
     for one in found:
         assert 5 * 5e-4 <= one.allowed <= 5 * 5e-4 + 1e-5
@@ -227,7 +211,7 @@ def test_a_model_may_be_wrong_by_its_own_error_and_the_limit_of_each_layer():
 def test_a_model_without_anything_to_fuse_has_no_fused_row(recwarn):
     model = Model("U-Net", UNet(width=2).eval(), (1, 3, 16, 16))
     with torch.no_grad():
-        found = comparisons.compare_model(model, MODES["default"], "nchw", CPU, PretendedTimer())
+        found = comparisons.compare_model(model, MODES["default"], "nchw", CPU, TIMER)
     assert [one.name for one in found] == ["U-Net, converted"]
     assert not recwarn.list
 
@@ -243,13 +227,13 @@ def test_a_layer_or_a_model_that_runs_out_of_memory_is_skipped(monkeypatch):
     def short(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    class Timer(PretendedTimer):
+    class Timer(FakeTimer):
         times_us = short
 
     monkeypatch.setattr(convt_ext, "conv_transpose2d", short)
-    (first, second) = comparisons.compare_layer(TINY, MODES["bf16"], CPU, LayerTimer())
+    (first, second) = comparisons.compare_layer(TINY, MODES["bf16"], CPU, LAYER_TIMER)
     with torch.no_grad():
-        found = comparisons.compare_model(GENERATOR, MODES["bf16"], "nchw", CPU, Timer())
+        found = comparisons.compare_model(GENERATOR, MODES["bf16"], "nchw", CPU, Timer(30.0))
     for one in (first, second, *found):
         assert one.holds
         assert "out of memory" in one.skipped

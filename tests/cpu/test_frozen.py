@@ -329,6 +329,7 @@ def test_copies_in_a_graph_live_as_long_as_the_weights_memory(packing, gpu, monk
 
 @pytest.mark.parametrize(("more", "calls"), [(0, ["forward_packing", "forward_packed"]), (1, ["forward", "forward"])])
 def test_the_largest_copy_that_is_kept(packing, frozen, more, calls):
+    """Kernels round up the channels of each group: a copy of many small groups would be far larger than the weight."""
     packing["packed"] = 4 * frozen.weight.nbytes + (4 << 20) + more
     assert ran(frozen) + ran(frozen) == calls
 
@@ -340,13 +341,6 @@ def test_other_buffers_say_nothing_about_the_weight(frozen):
     nn.Module().register_buffer("n_averaged", torch.zeros(()))
     averaged.register_buffer("another", torch.zeros(()))
     assert ran(frozen) == ["forward_packed"]
-
-
-def test_a_copy_far_larger_than_the_weight_is_not_kept(packing, frozen):
-    """Kernels round up the channels of each group: with many small groups, to a hundred times the weight's size."""
-    packing["packed"] = 100 * frozen.weight.nbytes + (4 << 20)
-    assert ran(frozen) == ran(frozen) == ["forward"]
-    assert ran(frozen) == ["forward"]
 
 
 @torch.no_grad()
