@@ -85,20 +85,20 @@ class AutoDispatch(NativeConv):
         if found is None or self._waiting:
             self.count(True, needs_grad_mask & 3 != 0)
             if found is None:
-                found = self._is_part_ours(needs_grad_mask)
+                found = self._runs_any_direction(needs_grad_mask)
         if input.dtype is not self.problem.dtype or weight.dtype is not self.problem.dtype:
             return False  # PyTorch applies autocast
         if self._calls < self._next[0] and self._backwards < self._next[1]:
             return found
         if self._is_due(FORWARD):
             self._benchmark_forward(input, weight, bias)
-        return self._is_part_ours(needs_grad_mask) or self._is_gradient_due(needs_grad_mask)
+        return self._runs_any_direction(needs_grad_mask) or self._is_gradient_due(needs_grad_mask)
 
     def count(self, calls: bool, backward: bool) -> None:
         self._calls += calls
         self._backwards += backward
 
-    def _is_part_ours(self, needs_grad_mask: int) -> bool:
+    def _runs_any_direction(self, needs_grad_mask: int) -> bool:
         """Returns whether convt_ext computes at least one of the directions.
 
         A mixture costs the host no more than PyTorch's own call, because PyTorch's backward is the slowest on the host.
@@ -235,12 +235,12 @@ class AutoDispatchInClass(AutoDispatch):
     records gradients is recorded by convt_ext, and its kernels compute the gradients if the switches have changed.
     """
 
-    __slots__ = ("_ours",)
+    __slots__ = ("_native",)
     _by_name = True
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._ours = NativeConv(self.arguments, weight_channels_last=self.weight_channels_last)
+        self._native = NativeConv(self.arguments, weight_channels_last=self.weight_channels_last)
 
     def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return not grad_mask_of(input, weight, bias) and super().is_aten_call(input, weight, bias)
@@ -254,9 +254,9 @@ class AutoDispatchInClass(AutoDispatch):
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self._torch_keeps_the_class():
             return super().forward(input, weight, bias)
-        return self._ours.forward(input, weight, bias)  # a derivative of a gradient
+        return self._native.forward(input, weight, bias)  # a derivative of a gradient
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         if self._torch_keeps_the_class():
             return super().gradients(grad_output, input, weight, needs_grad)
-        return self._ours.gradients(grad_output, input, weight, needs_grad)
+        return self._native.gradients(grad_output, input, weight, needs_grad)

@@ -138,19 +138,21 @@ def explain(
     if decision is routing.NESTED:
         return Explanation("torch", decision.text)
 
-    wanted, plan = _plan(call, requested, numbers, lowers)
+    precision_class, plan = _plan(call, requested, numbers, lowers)
     if isinstance(decision, routing.Reason):
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
         gradients: dict[str, str] = {}
     else:
-        served_by, reason, gradients = _served(decision[3], requested, wanted)
+        served_by, reason, gradients = _served(decision[3], requested, precision_class)
         if plan is not None:  # a measurement may prefer another one to the planner's choice
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
     steps = _epilogue_words(residual, activation, served_by, plan)
     on_gpu = input.is_cuda
-    return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients, steps, on_gpu, verbose)
+    return Explanation(
+        served_by, reason, precision_class, plan, problem, device_name, gradients, steps, on_gpu, verbose
+    )
 
 
 def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[str, Any] | None) -> str:
@@ -167,12 +169,14 @@ def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[s
     return "; ".join(parts)
 
 
-def _served(directions: Directions, requested: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
+def _served(
+    directions: Directions, requested: str | None, precision_class: str | None
+) -> tuple[str, str, dict[str, str]]:
     """Returns the implementation of the forward pass, the reason, and the implementations of the gradients."""
     if not isinstance(directions, AutoDispatch):
         return "convt_ext", reason_of(requested, scopes.now().requested), {"input": "convt_ext", "weight": "convt_ext"}
     choice = directions.choice(choices.FORWARD)
-    served_by, reason = ("torch", choice.why()) if choice.by_torch else ("convt_ext", _why_ours(wanted))
+    served_by, reason = ("torch", choice.why()) if choice.by_torch else ("convt_ext", _why_convt_ext(precision_class))
     if not choice.by_torch and choice.source != choices.ESTIMATED:
         reason += f" ({choice.why()})"
     if choice.by_torch and choice.why() is not choices.NO_TILE:
@@ -187,8 +191,8 @@ def _served(directions: Directions, requested: str | None, wanted: str | None) -
 _NAMES = {True: "torch", False: "convt_ext"}
 
 
-def _why_ours(wanted: str | None) -> str:
-    cores = "no tensor cores" if wanted in precisions.EXACT_CLASSES else "tensor cores"
+def _why_convt_ext(precision_class: str | None) -> str:
+    cores = "no tensor cores" if precision_class in precisions.EXACT_CLASSES else "tensor cores"
     return f"PyTorch's switches select {cores}, and convt_ext is expected to be at least as fast"
 
 
@@ -218,24 +222,24 @@ def _plan(
     if dtype not in routing.DTYPES:
         return None, None
     selected = routing.selection(dtype, requested, planner.capability(numbers))
-    wanted = selected.served
-    planned = encode_request(precisions.request_for(wanted), "convt_ext")
+    precision_class = selected.served
+    planned = encode_request(precisions.request_for(precision_class), "convt_ext")
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers
     )  # fmt: skip
     if isinstance(decision, routing.Reason):
-        return (None if decision in _OF_TENSORS else wanted), None
+        return (None if decision in _OF_TENSORS else precision_class), None
     if len(numbers) == 1:
-        return wanted, None
+        return precision_class, None
     input, weight, bias, directions = decision
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, numbers)
     try:
-        return wanted, planner.plan(problem)
+        return precision_class, planner.plan(problem)
     except ValueError:  # no kernel has a tile that fits; a call that requests a kernel raises this error
         if selected.backend == "convt_ext":
             raise
-        return wanted, None
+        return precision_class, None
 
 
 def _tensor_words(tensor: Tensor) -> str:

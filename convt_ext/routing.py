@@ -216,7 +216,7 @@ def op_call(
     if selected.backend == "torch":
         return BACKEND
     chooses = selected.backend == "auto"
-    if chooses and not may_be_ours(selected.served, device):
+    if chooses and not may_run_convt_ext(selected.served, device):
         return TENSOR_CORES
 
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
@@ -242,7 +242,7 @@ def op_call(
     return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
 
 
-def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
+def may_run_convt_ext(served: str, device: tuple[int, ...]) -> bool:
     """Returns whether convt_ext may run a call of this class with backend="auto" on the GPU with these numbers: whether
     estimates or measurements exist."""
     capability = planner.capability(device)
@@ -342,13 +342,13 @@ def only_default_device_modes() -> bool:
 
 
 def refuse_eager(reason: Reason, dtype: torch.dtype, requested: str | None, device: tuple[int, ...]) -> None:
-    """Calls `refuse_if_ours` outside of traced code, for operands of `dtype` on the GPU with these numbers."""
+    """Calls `refuse_if_requested` outside of traced code, for operands of `dtype` on the GPU with these numbers."""
     if dtype in DTYPES:
         by_switches = precisions.class_by_switches(dtype, planner.capability(device))
-        refuse_if_ours(reason, dtype, requested, scopes.now().requested, by_switches)
+        refuse_if_requested(reason, dtype, requested, scopes.now().requested, by_switches)
 
 
-def refuse_if_ours(
+def refuse_if_requested(
     reason: Reason, dtype: torch.dtype, keywords: str | None, in_force: str | None, by_switches: str
 ) -> None:
     """Raises if the request asks for a kernel of convt_ext, which `reason` (with a remedy) prevents.

@@ -39,7 +39,7 @@ def conv_transpose2d(
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None and input.dtype in routing.DTYPES:
             by_switches = _class_by_switches(input.dtype, input.get_device(), _is_exporting())
-            routing.refuse_if_ours(decision, input.dtype, requested, scopes.traced_request(), by_switches)
+            routing.refuse_if_requested(decision, input.dtype, requested, scopes.traced_request(), by_switches)
         if isinstance(decision, routing.Unavailable):
             _warn_once(decision.text, decision.remedy)
         return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -153,7 +153,7 @@ def _may_be_ours(served: str, index: int, exporting: bool) -> bool:
     """Returns whether convt_ext may run a call that chooses; in an export only one of an exact class."""
     if exporting:
         return served in precisions.EXACT_CLASSES
-    return routing.may_be_ours(served, planner.device_numbers(index))
+    return routing.may_run_convt_ext(served, planner.device_numbers(index))
 
 
 @constant

@@ -166,9 +166,9 @@ class TestAutoDispatchInClass:
     def test_gradients_keep_the_precision_when_the_switches_change(self, directions, monkeypatch):
         ran = []
         monkeypatch.setattr(AutoDispatch, "gradients", lambda self, *_: ran.append("the faster one"))
-        monkeypatch.setattr(type(directions._ours), "gradients", lambda self, *_: ran.append("convt_ext"))
+        monkeypatch.setattr(type(directions._native), "gradients", lambda self, *_: ran.append("convt_ext"))
         monkeypatch.setattr(AutoDispatch, "forward", lambda self, *_: ran.append("the faster one"))
-        monkeypatch.setattr(type(directions._ours), "forward", lambda self, *_: ran.append("convt_ext"))
+        monkeypatch.setattr(type(directions._native), "forward", lambda self, *_: ran.append("convt_ext"))
         directions.gradients(None, None, None, (True, True, False))
         directions.forward(None, None, None)
         with tf32(True):

@@ -16,7 +16,7 @@ __all__ = ["a100", "pretend_gpu"]
 
 def refuses(reason: routing.Reason, match: str, precision: str = "exact", dtype=torch.float32):
     with pytest.raises(RuntimeError, match=match):
-        routing.refuse_if_ours(reason, dtype, precision, None, "tf32")
+        routing.refuse_if_requested(reason, dtype, precision, None, "tf32")
 
 
 def test_other_tensors_are_pytorchs():
@@ -107,9 +107,9 @@ def test_too_large_sizes_are_rejected_or_pytorchs():
 
 def test_only_a_request_for_a_kernel_is_refused():
     """PyTorch's operator runs a precision of another dtype, and one that its switches select."""
-    routing.refuse_if_ours(routing.TRANSFORM, torch.float16, None, "tf32", "f16")
-    routing.refuse_if_ours(routing.TRANSFORM, torch.float32, None, "tf32", "tf32")
-    routing.refuse_if_ours(routing.TRANSFORM, torch.float32, None, None, "tf32")
+    routing.refuse_if_requested(routing.TRANSFORM, torch.float16, None, "tf32", "f16")
+    routing.refuse_if_requested(routing.TRANSFORM, torch.float32, None, "tf32", "tf32")
+    routing.refuse_if_requested(routing.TRANSFORM, torch.float32, None, None, "tf32")
     for keywords, in_force in (
         ("tf32", None),
         (None, "tf32"),
@@ -118,7 +118,7 @@ def test_only_a_request_for_a_kernel_is_refused():
         ("tf32", "auto:"),
     ):
         with pytest.raises(RuntimeError, match="asks for a kernel of convt_ext"):
-            routing.refuse_if_ours(routing.TRANSFORM, torch.float32, keywords, in_force, "ieee")
+            routing.refuse_if_requested(routing.TRANSFORM, torch.float32, keywords, in_force, "ieee")
 
 
 def test_a_gpu_without_code(monkeypatch, a100):
