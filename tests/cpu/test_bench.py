@@ -18,7 +18,7 @@ from convt_ext.bench import floors, timing
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH
 from convt_ext.bench.modes import MODES
 from convt_ext.bench.operands import DIRECTIONS, Operands, needed_bytes
-from convt_ext.bench.results import ResultFile
+from convt_ext.bench.results import ResultFile, default_path
 from convt_ext.bench.runner import Settings, Skipped, kernel_of, our_call, run
 from convt_ext.bench.timing import CudaTimer
 
@@ -183,6 +183,11 @@ def test_result_file_is_whole_after_every_row(tmp_path):
     assert content["skipped"] == [{"layer": "huge", "reason": "needs about 900.0 GiB of GPU memory", "num_rows": 2}]
     assert list(path.parent.iterdir()) == [path]
     assert '"k": [3, 5]' in path.read_text()
+
+
+def test_default_path_names_gpu_and_date():
+    path = default_path("NVIDIA H200", "2026-01-02T03:04:05+00:00")
+    assert path.as_posix() == "benchmarks/results/nvidia-h200-2026-01-02t03-04-05.json"
 
 
 class FakeEvent:

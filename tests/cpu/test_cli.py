@@ -172,6 +172,8 @@ def test_bench_without_gpu_ends_with_one_line(no_gpu, capsys):
     [
         (["--layers", "nothing"], "no layer matches 'nothing'"),
         (["--csv", "/no/such.csv"], "No such file"),
+        (["--summary", "/no/such.json"], "No such file"),
+        (["--gpu", "A100"], "--gpu requires --dry-run"),
         (["--budget-ms", "0"], "--budget-ms must be positive"),
     ],
 )
@@ -213,11 +215,6 @@ def test_dry_run_for_another_gpu(capsys, gpu):
     assert "not measured" in text
     if convt_ext.build_info()["cuda"] is not None:
         assert text.count("portable_") == 2
-
-
-def test_a_gpu_is_for_the_dry_run_alone(capsys):
-    assert bench(["--gpu", "A100"]) == 2
-    assert "--gpu requires --dry-run" in capsys.readouterr().err
 
 
 def small_csv(tmp_path):
