@@ -2,7 +2,7 @@
 
 Called by ops.py (whether ops exist), routing.py (whether this GPU can run them) and the public
 `is_available` and `build_info`. Importing this module never fails and never touches a GPU: the binary
-also loads with a CPU-only PyTorch, where it can plan. Must not know what the ops compute.
+also loads with a CPU-only PyTorch, where it can plan. Independent of the meaning of the ops.
 """
 
 from __future__ import annotations

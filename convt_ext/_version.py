@@ -1,3 +1,3 @@
-"""The version of the package: the only place that says it (setup.py and the binary take it from here)."""
+"""The version of the package: its only definition (setup.py and the binary read it)."""
 
 __version__ = "0.1.0"

@@ -76,7 +76,7 @@ def legal_output_size(
 
     `input_size` has 4 elements. None covers PyTorch's errors, empty batches and empty results (PyTorch returns these
     at no cost, in its own memory format), and sizes and steps along an axis of `limit` or more; the default is the
-    limit of the kernels. Sizes that a tracer does not know count as legal; the op itself checks them.
+    limit of the kernels. Sizes that are unknown to a tracer count as legal; the op itself checks them.
     """
     stride_h, stride_w = stride
     padding_h, padding_w = padding

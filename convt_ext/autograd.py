@@ -29,12 +29,12 @@ from . import _torch, ops, routing
 from ._torch import forward_ad
 from .directions import (
     Directions,
-    Eager,
     Gradients,
+    NativeConv,
+    grad_mask_of,
     torch_forward,
     torch_grad_input,
     torch_grad_weight,
-    wanted_gradients,
 )
 from .precision import CLASSES, request_for
 
@@ -44,19 +44,19 @@ _num_dispatch_modes = _torch.num_dispatch_modes
 _will_execute = _torch.will_engine_execute_node
 
 
-def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) -> Tensor:
+def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeConv) -> Tensor:
     """Runs an eager call outside of torch.func's transforms: computes `forward`, or calls PyTorch's operator if that is
     faster."""
-    wanted = wanted_gradients(input, weight, bias)
-    if directions.serves(input, weight, bias, wanted):
-        if not wanted:
+    needs_grad_mask = grad_mask_of(input, weight, bias)
+    if directions.serves(input, weight, bias, needs_grad_mask):
+        if not needs_grad_mask:
             return directions.forward(input, weight, bias)
-        if not directions.is_recorded_by_torch(wanted) or _num_dispatch_modes() > 0:
+        if not directions.is_recorded_by_torch(needs_grad_mask) or _num_dispatch_modes() > 0:
             return _apply_forward(input, weight, bias, directions)
         try:
             return ops.run_recorded(input, weight, bias, (), (), (), True, (), directions.call)
         except RuntimeError as error:
-            if not directions.is_torchs_to_try(error, 1):
+            if not directions.falls_back_to_aten(error, 1):
                 raise
     stride, padding, output_padding, groups, dilation = directions.arguments[:5]
     return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -97,15 +97,15 @@ def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
 
 
 def gradients(
-    grad_output: Tensor, input: Tensor, weight: Tensor, directions: Directions, wanted: Sequence[bool]
+    grad_output: Tensor, input: Tensor, weight: Tensor, directions: Directions, needs_grad: Sequence[bool]
 ) -> Gradients:
-    """Computes the wanted gradients of input, weight and bias; records them if gradients of them are required."""
+    """Computes those gradients of input, weight and bias that `needs_grad` selects; records them if required."""
     if not torch.is_grad_enabled() and not _transforms_active() and forward_ad._current_level < 0:
-        return directions.gradients(grad_output, input, weight, wanted)
+        return directions.gradients(grad_output, input, weight, needs_grad)
     return (
-        grad_input(grad_output, input, weight, directions) if wanted[0] else None,
-        grad_weight(grad_output, input, weight, directions) if wanted[1] else None,
-        grad_bias(grad_output, directions) if wanted[2] else None,
+        grad_input(grad_output, input, weight, directions) if needs_grad[0] else None,
+        grad_weight(grad_output, input, weight, directions) if needs_grad[1] else None,
+        grad_bias(grad_output, directions) if needs_grad[2] else None,
     )
 
 
@@ -152,14 +152,14 @@ def requested(ctx: Any, count: int) -> Sequence[bool]:
     """
     if _will_execute(_stranger):
         return ctx.needs_input_grad
-    wanted = list(ctx.needs_input_grad[:count])
+    needs_grad = list(ctx.needs_input_grad[:count])
     functions = ctx.next_functions  # each access creates a new tuple
-    for index, needed in enumerate(wanted):
+    for index, needed in enumerate(needs_grad):
         if needed:
             # Raised for a leaf that is an input of autograd.grad.
             with suppress(RuntimeError):
-                wanted[index] = _will_execute(functions[index][0])
-    return wanted
+                needs_grad[index] = _will_execute(functions[index][0])
+    return needs_grad
 
 
 class _Forward(Function):
@@ -189,10 +189,10 @@ class _GradInput(Function):
     @staticmethod
     def backward(ctx, grad):
         grad_output, weight = ctx.saved_tensors
-        wanted = requested(ctx, 2)
+        needs_grad = requested(ctx, 2)
         return (
-            _forward_again(grad, weight, ctx.directions) if wanted[0] else None,
-            grad_weight(grad_output, grad, weight, ctx.directions) if wanted[1] else None,
+            _forward_again(grad, weight, ctx.directions) if needs_grad[0] else None,
+            grad_weight(grad_output, grad, weight, ctx.directions) if needs_grad[1] else None,
             None,
             None,
         )
@@ -208,10 +208,10 @@ class _GradWeight(Function):
     @staticmethod
     def backward(ctx, grad):
         grad_output, input = ctx.saved_tensors
-        wanted = requested(ctx, 2)
+        needs_grad = requested(ctx, 2)
         return (
-            _forward_again(input, grad, ctx.directions) if wanted[0] else None,
-            grad_input(grad_output, input, grad, ctx.directions) if wanted[1] else None,
+            _forward_again(input, grad, ctx.directions) if needs_grad[0] else None,
+            grad_input(grad_output, input, grad, ctx.directions) if needs_grad[1] else None,
             None,
             None,
         )
@@ -263,13 +263,13 @@ def _raw_grad_bias(grad_output) -> Tensor:
 
 
 def _gradients_again(
-    grad_output: Tensor, input: Tensor, weight: Tensor, call: int, wanted: int
+    grad_output: Tensor, input: Tensor, weight: Tensor, call: int, needs_grad_mask: int
 ) -> tuple[Tensor | None, ...]:
     """Computes the backward of a call that PyTorch's node recorded if its fast path does not apply: second derivatives,
     dual tensors, little memory. Returns failures as text, because the calling binary cannot pass on exceptions."""
     try:
-        asked = [bool(wanted & bit) for bit in (1, 2, 4)]
-        return (*gradients(grad_output, input, weight, Eager.remembered(call), asked), None)
+        asked = [bool(needs_grad_mask & bit) for bit in (1, 2, 4)]
+        return (*gradients(grad_output, input, weight, NativeConv.remembered(call), asked), None)
     except Exception as error:
         words = str(error) or type(error).__name__
         return None, None, None, torch.frombuffer(bytearray(words.encode()), dtype=torch.uint8)
@@ -279,7 +279,7 @@ def _batched_recorded(
     grad_output, input, weight, stride, padding, dilation, transposed, output_padding, call, mask
 ) -> tuple[Tensor | None, ...]:
     """Computes `_gradients_again` for a batch of backwards, under vmap."""
-    return gradients(grad_output, input, weight, Eager.remembered(call), mask)
+    return gradients(grad_output, input, weight, NativeConv.remembered(call), mask)
 
 
 def _batched_gradients(*arguments: Any) -> tuple[Tensor | None, ...]:

@@ -17,7 +17,7 @@ from torch import fx, nn
 from .converted_classes import class_before, class_of_ours
 from .fusing import graph, sequential
 from .modules import ConvTranspose2d
-from .request import word_of
+from .request import encode_request
 
 _log = logging.getLogger("convt_ext")
 
@@ -66,7 +66,7 @@ def convert(
         filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself);
             returns whether to convert it.
         backend: the implementation of the modules, as in `convt_ext.conv_transpose2d`, or None; if omitted, modules of
-            convt_ext keep theirs.
+            convt_ext keep their own.
 
     Returns:
         `model` itself.
@@ -84,7 +84,7 @@ def convert(
     if not isinstance(model, nn.Module):
         raise TypeError(f"convert expects a torch.nn.Module, but got {type(model).__name__}")
     keywords = {name: value for name, value in (("precision", precision), ("backend", backend)) if value is not _KEEP}
-    word_of(keywords.get("precision"), keywords.get("backend"))  # raises an error for unknown ones
+    encode_request(keywords.get("precision"), keywords.get("backend"))  # raises an error for unknown ones
     left_alone = []
     for name, module in model.named_modules():
         label = name or "the model itself"
@@ -182,6 +182,6 @@ def revert(model: _Model) -> _Model:
         before = class_before(module)
         if before is not None:
             module.__class__ = before
-            for name in ("precision", "backend", "_frozen", "_word"):
+            for name in ("precision", "backend", "_frozen", "_requested"):
                 vars(module).pop(name, None)
     return model

@@ -1,8 +1,8 @@
 """The three directions of one problem: forward, gradient of the input, gradient of the weight; and the bias gradient.
 
-`Directions` runs the compiled ops with fixed arguments, `ByTorch` runs PyTorch's operator; chosen.py mixes both.
-routing.py makes them, autograd.py differentiates them. All code here runs below autograd: nothing is recorded. The
-precision class is fixed.
+`Directions` runs the compiled ops with fixed arguments, `AtenConv` runs PyTorch's operator; auto_dispatch.py mixes
+both. routing.py makes them, autograd.py differentiates them. All code here runs below autograd: nothing is recorded.
+The precision class is fixed.
 """
 
 from __future__ import annotations
@@ -63,35 +63,35 @@ class Directions:
         with _below_autograd():
             return ops.grad_bias(grad_output)
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
-        """Returns the `wanted` gradients of input, weight and bias, as one backward requests them."""
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
+        """Returns those gradients of input, weight and bias that `needs_grad` selects."""
         return (
-            self.grad_input(grad_output, input, weight) if wanted[0] else None,
-            self.grad_weight(grad_output, input, weight) if wanted[1] else None,
-            self.grad_bias(grad_output) if wanted[2] else None,
+            self.grad_input(grad_output, input, weight) if needs_grad[0] else None,
+            self.grad_weight(grad_output, input, weight) if needs_grad[1] else None,
+            self.grad_bias(grad_output) if needs_grad[2] else None,
         )
 
     def left_to_torch(self, direction: int) -> bool:
         """Returns whether PyTorch's operator computes that direction, if a backward requests only that one."""
         return False
 
-    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         """Returns whether PyTorch's operator runs an eager call, including its cached casts under autocast."""
         return False
 
     def count(self, calls: bool, backward: bool) -> None:
         """Counts a call, its backward or both for pending benchmarks; `serves` counts eager calls itself."""
 
-    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
+    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, needs_grad_mask: int) -> bool:
         """Returns whether to run an eager call here rather than with PyTorch's operator.
 
         Args:
-            wanted: a result of `wanted_gradients`.
+            needs_grad_mask: a result of `grad_mask_of`.
         """
         return True
 
 
-def wanted_gradients(input: Tensor, weight: Tensor, bias: Tensor | None) -> int:
+def grad_mask_of(input: Tensor, weight: Tensor, bias: Tensor | None) -> int:
     """Returns the gradients that the backward of an eager call will compute: 1 input | 2 weight | 4 bias."""
     if not torch.is_grad_enabled():
         return 0
@@ -106,7 +106,7 @@ def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any,
     return (*arguments[:-1], False)
 
 
-class Eager(Directions):
+class NativeConv(Directions):
     """`Directions` for untraced calls. The binary stores their arguments under a number.
 
     Args:
@@ -115,11 +115,11 @@ class Eager(Directions):
         by_torch: directions that PyTorch's operator computes: 1 forward | 2 gradient of the input | 4 of the weight.
         by_name: whether the call has an explicit precision or requests a kernel. If not, PyTorch's operator runs when
             memory is too short for convt_ext, because it has algorithms that need less.
-        is_light: the call and its backward need far less memory than a GPU has. Then an autograd node of PyTorch may
-            record it; its errors have the usual messages, but not PyTorch's exception types.
+        fits_light_path: the call and its backward need far less memory than a GPU has. An autograd node of PyTorch may
+            then record it (the light path). Errors have the usual messages, but not PyTorch's exception types.
     """
 
-    __slots__ = ("by_name", "call", "candidates", "is_light", "weight_channels_last")
+    __slots__ = ("by_name", "call", "candidates", "fits_light_path", "weight_channels_last")
 
     def __init__(
         self,
@@ -128,17 +128,17 @@ class Eager(Directions):
         weight_channels_last: bool = False,
         by_torch: int = 0,
         by_name: bool = True,
-        is_light: bool = False,
+        fits_light_path: bool = False,
     ) -> None:
         super().__init__(arguments)
         self.weight_channels_last = weight_channels_last
         self.by_name = by_name
-        self.is_light = is_light
+        self.fits_light_path = fits_light_path
         self.candidates = tuple(candidates)
         self.call = self.call_of(candidates, by_torch)
 
     @classmethod
-    def remembered(cls, call: int) -> Eager:
+    def remembered(cls, call: int) -> NativeConv:
         """Returns the directions with this number."""
         *_, weight_channels_last, first, second, third, by_torch, by_name = ops.remembered(call)
         candidates = first, second, third
@@ -152,9 +152,9 @@ class Eager(Directions):
              int(self.weight_channels_last), *candidates, by_torch, int(self.by_name))
         )  # fmt: skip
 
-    def is_recorded_by_torch(self, wanted: int) -> bool:
+    def is_recorded_by_torch(self, needs_grad_mask: int) -> bool:
         """Returns whether PyTorch's node may record the call and these gradients."""
-        return self.is_light
+        return self.fits_light_path
 
     @property
     def by_torch(self) -> int:
@@ -164,7 +164,7 @@ class Eager(Directions):
         try:
             return ops.run_forward(input, weight, bias, self.call)
         except RuntimeError as error:
-            if not self.is_torchs_to_try(error, 1):
+            if not self.falls_back_to_aten(error, 1):
                 raise
         with _below_autograd():
             return torch_forward(input, weight, bias, self.arguments)
@@ -179,14 +179,14 @@ class Eager(Directions):
         try:
             return ops.run_forward_then(input, weight, bias, self.call, *lists)
         except RuntimeError as error:
-            if not self.is_torchs_to_try(error, 1):
+            if not self.falls_back_to_aten(error, 1):
                 raise
         with _below_autograd():
             result = torch_forward(input, weight, bias, self.arguments)
         ops.finish(result, self.arguments[5] in EXACT_CODES, *lists)
         return result
 
-    def is_torchs_to_try(self, error: RuntimeError, directions: int) -> bool:
+    def falls_back_to_aten(self, error: RuntimeError, directions: int) -> bool:
         """Returns whether PyTorch's operator must run after this failure of an op.
 
         Args:
@@ -206,22 +206,24 @@ class Eager(Directions):
             return super().grad_weight(grad_output, input, weight)
         return self.gradients(grad_output, input, weight, (False, True, False))[1]  # type: ignore[return-value]
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         try:
-            return ops.run_gradients(grad_output, input, weight, self.call, wanted[0] + 2 * wanted[1] + 4 * wanted[2])
+            return ops.run_gradients(
+                grad_output, input, weight, self.call, needs_grad[0] + 2 * needs_grad[1] + 4 * needs_grad[2]
+            )
         except RuntimeError as error:
             missing = isinstance(error, torch.OutOfMemoryError)
-            if not missing and not self.is_torchs_to_try(error, 2 * wanted[0] + 4 * wanted[1]):
+            if not missing and not self.falls_back_to_aten(error, 2 * needs_grad[0] + 4 * needs_grad[1]):
                 raise
         # One by one: each needs less memory, and PyTorch has algorithms that need little.
         found: list[Tensor | None] = [None, None, None]
         for one in (0, 1, 2):
-            if not wanted[one]:
+            if not needs_grad[one]:
                 continue
             try:
                 found[one] = ops.run_gradients(grad_output, input, weight, self.call, 1 << one)[one]
             except RuntimeError as error:
-                if one == 2 or not self.is_torchs_to_try(error, 2 << one):
+                if one == 2 or not self.falls_back_to_aten(error, 2 << one):
                     raise
                 with _below_autograd():
                     mask = [one == 0, one == 1, False]
@@ -229,7 +231,7 @@ class Eager(Directions):
         return found[0], found[1], found[2]
 
 
-class ByTorch(Directions):
+class AtenConv(Directions):
     """`Directions` by PyTorch's operator; uses the `arguments` before the precision."""
 
     __slots__ = ()
@@ -258,12 +260,12 @@ class ByTorch(Directions):
         with _below_autograd():
             return grad_output.sum((0, 2, 3))
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         with _below_autograd():
-            of_operands = [wanted[0], wanted[1], False]
-            found = torch_gradients(grad_output, input, weight, self.arguments, of_operands) if any(wanted[:2]) else ()
-            grad_input, grad_weight = (found[i] if wanted[i] else None for i in (0, 1))
-            return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if wanted[2] else None
+            mask = [needs_grad[0], needs_grad[1], False]
+            found = torch_gradients(grad_output, input, weight, self.arguments, mask) if any(mask) else ()
+            grad_input, grad_weight = (found[i] if needs_grad[i] else None for i in (0, 1))
+            return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if needs_grad[2] else None
 
 
 def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from . import autocast, planner, routing, scopes
 from . import precision as precisions
-from .chosen import Chosen
+from .auto_dispatch import AutoDispatch
 from .compile import mode
 from .directions import Directions
 from .epilogue import following, name_of
 from .gpus import GPUS, words_of
-from .request import reason_of, word_of
-from .tuning import race, verdicts
+from .request import encode_request, reason_of
+from .tuning import benchmark, choices
 
 # Reasons for which no precision class is defined.
 _OF_TENSORS = (routing.NO_DTYPE, routing.NOT_STRIDED, routing.MIXED)
@@ -125,32 +125,34 @@ def explain(
         'convt_ext'
     """
     call = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-    word = word_of(precision, backend)
-    decision = routing.route(*call, word)
+    requested = encode_request(precision, backend)
+    decision = routing.route(*call, requested)
     if decision is routing.NOT_PLAIN:
         return Explanation("torch", decision.text)
     numbers, device_name = device_numbers(input, device)
     lowers = torch.is_autocast_enabled("cuda")
     if decision is routing.NOT_CUDA:
-        decision = routing.op_call(*call, word, numbers, lowers)
+        decision = routing.op_call(*call, requested, numbers, lowers)
     elif isinstance(decision, routing.Reason) and decision.remedy is not None:
-        routing.refuse_eager(decision, input.dtype, word, numbers)
+        routing.refuse_eager(decision, input.dtype, requested, numbers)
     if decision is routing.NESTED:
         return Explanation("torch", decision.text)
 
-    wanted, plan = _plan(call, word, numbers, lowers)
+    precision_class, plan = _plan(call, requested, numbers, lowers)
     if isinstance(decision, routing.Reason):
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
         gradients: dict[str, str] = {}
     else:
-        served_by, reason, gradients = _served(decision[3], word, wanted)
+        served_by, reason, gradients = _served(decision[3], requested, precision_class)
         if plan is not None:  # a measurement may prefer another one to the planner's choice
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
     steps = _epilogue_words(residual, activation, served_by, plan)
     on_gpu = input.is_cuda
-    return Explanation(served_by, reason, wanted, plan, problem, device_name, gradients, steps, on_gpu, verbose)
+    return Explanation(
+        served_by, reason, precision_class, plan, problem, device_name, gradients, steps, on_gpu, verbose
+    )
 
 
 def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[str, Any] | None) -> str:
@@ -167,28 +169,30 @@ def _epilogue_words(residual: Any, activation: Any, served_by: str, plan: dict[s
     return "; ".join(parts)
 
 
-def _served(directions: Directions, word: str | None, wanted: str | None) -> tuple[str, str, dict[str, str]]:
+def _served(
+    directions: Directions, requested: str | None, precision_class: str | None
+) -> tuple[str, str, dict[str, str]]:
     """Returns the implementation of the forward pass, the reason, and the implementations of the gradients."""
-    if not isinstance(directions, Chosen):
-        return "convt_ext", reason_of(word, scopes.now().word), {"input": "convt_ext", "weight": "convt_ext"}
-    verdict = directions.verdict(verdicts.FORWARD)
-    served_by, reason = ("torch", verdict.why()) if verdict.by_torch else ("convt_ext", _why_ours(wanted))
-    if not verdict.by_torch and verdict.source != verdicts.ESTIMATED:
-        reason += f" ({verdict.why()})"
-    if verdict.by_torch and verdict.why() is not verdicts.NO_TILE:
+    if not isinstance(directions, AutoDispatch):
+        return "convt_ext", reason_of(requested, scopes.now().requested), {"input": "convt_ext", "weight": "convt_ext"}
+    choice = directions.choice(choices.FORWARD)
+    served_by, reason = ("torch", choice.why()) if choice.by_torch else ("convt_ext", _why_convt_ext(precision_class))
+    if not choice.by_torch and choice.source != choices.ESTIMATED:
+        reason += f" ({choice.why()})"
+    if choice.by_torch and choice.why() is not choices.NO_TILE:
         reason += '; backend="convt_ext" runs convt_ext'
-    calls = race.calls_before(verdict) if directions.races and verdict.source == verdicts.ESTIMATED else None
+    calls = benchmark.calls_before(choice) if directions.benchmarks and choice.source == choices.ESTIMATED else None
     if calls is not None:
         reason += f"; benchmarked after {calls} calls, because torch.backends.cudnn.benchmark is on"
-    left = directions.left_to_torch(verdicts.GRAD_INPUT), directions.left_to_torch(verdicts.GRAD_WEIGHT)
+    left = directions.left_to_torch(choices.GRAD_INPUT), directions.left_to_torch(choices.GRAD_WEIGHT)
     return served_by, reason, {"input": _NAMES[left[0]], "weight": _NAMES[left[1]]}
 
 
 _NAMES = {True: "torch", False: "convt_ext"}
 
 
-def _why_ours(wanted: str | None) -> str:
-    cores = "no tensor cores" if wanted in precisions.EXACT_CLASSES else "tensor cores"
+def _why_convt_ext(precision_class: str | None) -> str:
+    cores = "no tensor cores" if precision_class in precisions.EXACT_CLASSES else "tensor cores"
     return f"PyTorch's switches select {cores}, and convt_ext is expected to be at least as fast"
 
 
@@ -208,7 +212,7 @@ def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _plan(
-    call: tuple[Any, ...], word: str | None, numbers: tuple[int, ...], lowers: bool
+    call: tuple[Any, ...], requested: str | None, numbers: tuple[int, ...], lowers: bool
 ) -> tuple[str | None, dict[str, Any] | None]:
     """Returns the requested precision class and the planner's answer; each is None if it does not exist.
 
@@ -217,25 +221,25 @@ def _plan(
     dtype = autocast.dtype_of(call[0], "cuda") if lowers else call[0].dtype
     if dtype not in routing.DTYPES:
         return None, None
-    selected = routing.selection(dtype, word, planner.capability(numbers))
-    wanted = selected.served
-    planned = word_of(precisions.request_for(wanted), "convt_ext")
+    selected = routing.selection(dtype, requested, planner.capability(numbers))
+    precision_class = selected.served
+    planned = encode_request(precisions.request_for(precision_class), "convt_ext")
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers
     )  # fmt: skip
     if isinstance(decision, routing.Reason):
-        return (None if decision in _OF_TENSORS else wanted), None
+        return (None if decision in _OF_TENSORS else precision_class), None
     if len(numbers) == 1:
-        return wanted, None
+        return precision_class, None
     input, weight, bias, directions = decision
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, numbers)
     try:
-        return wanted, planner.plan(problem)
+        return precision_class, planner.plan(problem)
     except ValueError:  # no kernel has a tile that fits; a call that requests a kernel raises this error
         if selected.backend == "convt_ext":
             raise
-        return wanted, None
+        return precision_class, None
 
 
 def _tensor_words(tensor: Tensor) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import _torch, autocast, ops, planner, routing
-from .directions import Eager
+from .directions import NativeConv
 from .epilogue import Step, lists_of
 
 # Maximum number of packed copies, one per problem (size and layout of the input, precision); the oldest is dropped.
@@ -167,14 +167,14 @@ class FrozenWeight:
         found._lend(found._own, self.weight)
         return found
 
-    def call(self, input: Tensor, weight: Tensor, bias: Tensor | None, directions: Eager) -> Tensor:
+    def call(self, input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeConv) -> Tensor:
         """As `autograd.call`, for a call that records no gradient."""
         if directions.serves(input, weight, bias, 0):
             return self.run(input, bias, directions)
         stride, padding, output_padding, groups, dilation = directions.arguments[:5]
         return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
-    def run(self, input: Tensor, bias: Tensor | None, directions: Eager, steps: Sequence[Step] = ()) -> Tensor:
+    def run(self, input: Tensor, bias: Tensor | None, directions: NativeConv, steps: Sequence[Step] = ()) -> Tensor:
         """Computes as `directions.forward_then`, from a packed copy if one can be used.
 
         Args:
@@ -189,7 +189,7 @@ class FrozenWeight:
         return directions.forward(input, self.weight, bias)
 
     def _run_packed(
-        self, input: Tensor, bias: Tensor | None, directions: Eager, steps: Sequence[Step]
+        self, input: Tensor, bias: Tensor | None, directions: NativeConv, steps: Sequence[Step]
     ) -> Tensor | None:
         """Runs on every call with a frozen weight, so the host time of each line counts."""
         weight = self.weight
@@ -252,17 +252,17 @@ class FrozenWeight:
             self._memory = self.weight.untyped_storage()
             self._state = state
 
-    def _new_copy(self, input: Tensor, has_bias: bool, directions: Eager) -> _Copy:
+    def _new_copy(self, input: Tensor, has_bias: bool, directions: NativeConv) -> _Copy:
         """Allocates memory for the packed weight, if the plan of the call packs."""
         device = planner.device_numbers(input.get_device())
-        choice = planner.choice(
+        best = planner.best_plan(
             planner.Problem.of_call(input, self.weight, has_bias, directions.arguments, device),
             preferred=directions.candidates[0],
         )
-        if choice is None or not 0 < choice.packed_bytes <= _MAX_TIMES * self.weight.nbytes + _MAX_MORE:
+        if best is None or not 0 < best.packed_bytes <= _MAX_TIMES * self.weight.nbytes + _MAX_MORE:
             return _Copy(None, 0)
         try:
-            packed = torch.empty(choice.packed_bytes, dtype=torch.uint8, device=input.device)
+            packed = torch.empty(best.packed_bytes, dtype=torch.uint8, device=input.device)
         except torch.OutOfMemoryError:
             return _Copy(None, 0)
         return _Copy(packed, _stream_of(packed))
@@ -294,7 +294,7 @@ class FrozenWeight:
             self._copies[key] = copy
 
 
-def _num_channels(weight: Tensor, directions: Eager) -> int:
+def _num_channels(weight: Tensor, directions: NativeConv) -> int:
     return weight.shape[1] * directions.arguments[3]  # type: ignore[no-any-return]
 
 

@@ -22,7 +22,7 @@ from torch.overrides import handle_torch_function
 from . import _torch, autograd, frozen, fused, planner, routing, scopes
 from .compile import tracing
 from .epilogue import apply, apply_after, check_names, following
-from .request import word_of
+from .request import encode_request
 
 
 def conv_transpose2d(
@@ -110,28 +110,30 @@ def conv_transpose2d(
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
         compute = partial(conv_transpose2d_then, *arguments, precision=precision, backend=backend, epilogue=entries)
         return apply_after(compute, others)
-    word = None if precision is None and backend is None else word_of(precision, backend)
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(word):
+    requested = None if precision is None and backend is None else encode_request(precision, backend)
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(requested):
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
-        return tracing.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
-    result = _run(input, weight, bias, stride, padding, output_padding, groups, dilation, word)
+        return tracing.conv_transpose2d(
+            input, weight, bias, stride, padding, output_padding, groups, dilation, requested
+        )
+    result = _run(input, weight, bias, stride, padding, output_padding, groups, dilation, requested)
     if isinstance(result, routing.Reason):
         if result is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
             return handle_torch_function(  # torch.fx.symbolic_trace records this function, with its keywords
                 conv_transpose2d, (input, weight, bias), input, weight, bias, stride, padding, output_padding, groups,
                 dilation, precision=precision, backend=backend,
             )  # fmt: skip
-        _refuse_or_warn(result, input, word)
+        _refuse_or_warn(result, input, requested)
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     return result
 
 
-def _run(input, weight, bias, stride, padding, output_padding, groups, dilation, word) -> Tensor | routing.Reason:
+def _run(input, weight, bias, stride, padding, output_padding, groups, dilation, requested) -> Tensor | routing.Reason:
     """Computes an eager call; returns the reason if only PyTorch's operator can run it."""
     copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
     operand = weight if copies is None else copies.weight
-    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, word)
+    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, requested)
     if isinstance(decision, routing.Reason):
         return decision
     result = autograd.call(*decision) if copies is None else copies.call(*decision)
@@ -142,11 +144,11 @@ def traced_of_frozen(
     input, weight, bias, stride, padding, output_padding, groups, dilation, precision, backend
 ) -> Tensor:  # fmt: skip
     """Traces `conv_transpose2d` of a module with a frozen weight, for a call that records no gradient."""
-    word = word_of(precision, backend)
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(word):
+    requested = encode_request(precision, backend)
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(requested):
         return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-    return tracing.conv_transpose2d(*arguments, word, is_frozen=True)
+    return tracing.conv_transpose2d(*arguments, requested, is_frozen=True)
 
 
 def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1) -> Tensor:
@@ -169,14 +171,14 @@ def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, gr
 stand_in_serves = False  # set by enabling.py
 
 
-def _refuse_or_warn(reason: routing.Reason, input: Any, word: str | None) -> None:
+def _refuse_or_warn(reason: routing.Reason, input: Any, requested: str | None) -> None:
     """Raises, warns or logs before PyTorch's operator runs."""
     if reason is routing.MODE:
         for mode in _torch.function_modes():
             if hasattr(mode, "is_asked"):  # report.py's
-                mode.is_asked(word)
+                mode.is_asked(requested)
     if reason.remedy is not None:
-        routing.refuse_eager(reason, input.dtype, word, planner.device_numbers(input.get_device()))
+        routing.refuse_eager(reason, input.dtype, requested, planner.device_numbers(input.get_device()))
     if isinstance(reason, routing.Unavailable):
         warn_once(reason)
     if _LOG.isEnabledFor(logging.INFO):
@@ -213,13 +215,13 @@ def conv_transpose2d_then(
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
     if not epilogue:
         return conv_transpose2d(*arguments, precision=precision, backend=backend)
-    word = word_of(precision, backend)
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(word):
+    requested = encode_request(precision, backend)
+    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(requested):
         return apply_after(partial(_torchs_or_a_tools, *arguments), epilogue)
     if is_compiling():  # the compiler fuses the functions itself
         check_names(epilogue)
-        return apply(tracing.conv_transpose2d(*arguments, word), epilogue)
-    result = fused.conv_transpose2d(*arguments, word, epilogue)
+        return apply(tracing.conv_transpose2d(*arguments, requested), epilogue)
+    result = fused.conv_transpose2d(*arguments, requested, epilogue)
     if result is not None:
         return result
     return apply_after(partial(conv_transpose2d, *arguments, precision=precision, backend=backend), epilogue)
@@ -238,14 +240,14 @@ class _InsideOfTool(threading.local):
 _inside_of_tool = _InsideOfTool()
 
 
-def _is_for_tools(word: str | None) -> bool:
+def _is_for_tools(requested: str | None) -> bool:
     """Returns whether to call a tool's replacement of `torch.nn.functional.conv_transpose2d`: only without a precision
     and a backend, which the replacement does not accept."""
     function = F.conv_transpose2d
     if _inside_of_tool.active or function is stand_in or function is conv_transpose2d:
         return False
-    in_force = scopes.traced_word() if is_compiling() else scopes.now().word
-    return word is None and in_force is None
+    in_force = scopes.traced_request() if is_compiling() else scopes.now().requested
+    return requested is None and in_force is None
 
 
 def _torchs_or_a_tools(*arguments: Any) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from . import _torch, autocast, autograd, frozen, routing
-from .directions import wanted_gradients
+from .directions import grad_mask_of
 from .epilogue import (
     ADD,
     CLAMP,
@@ -44,19 +44,19 @@ _aten = torch.ops.aten
 
 
 def conv_transpose2d(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, epilogue: Sequence[Any]
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, epilogue: Sequence[Any]
 ) -> Tensor | None:
     """Returns the result, or None if the caller must apply PyTorch's functions one after the other.
 
     Raises:
-        TypeError, ValueError: an entry that no kernel supports; a word that `routing.route` rejects.
+        TypeError, ValueError: an entry that no kernel supports; a request that `routing.route` rejects.
     """
     asked = steps_of(epilogue)
     if asked is None:
         return None
     copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
     operand = weight if copies is None else copies.weight
-    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, word)
+    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, requested)
     if isinstance(decision, routing.Reason):
         return None
     batched, weight, bias, directions = decision
@@ -80,11 +80,11 @@ def conv_transpose2d(
         # Checkpointing compares the tensors that a call and its recomputation save. The known times may differ between
         # the two, so with saved-tensor hooks a call is always recorded here, and `directions` choose inside it.
         if not is_watched:
-            wanted = wanted_gradients(batched, weight, bias)
-            if not directions.serves(batched, weight, bias, wanted):
+            needs_grad_mask = grad_mask_of(batched, weight, bias)
+            if not directions.serves(batched, weight, bias, needs_grad_mask):
                 return None
             is_small = batched.element_size() * math.prod(size) < _SMALL_BYTES
-            if is_small and directions.is_recorded_by_torch(wanted):
+            if is_small and directions.is_recorded_by_torch(needs_grad_mask):
                 return None
         result = Then.apply(batched, weight, bias, directions, steps, *(step.tensor for step in steps))
     return result.squeeze(0) if input.dim() == 3 else result
@@ -194,5 +194,5 @@ class Then(Function):
                 of_one = grad.sum_to_size(ctx.sizes[i])
                 of_tensors[i] = -of_one if ctx.steps[i].operation == SUBTRACT else of_one
             grad = _before(ctx.steps[i]._replace(tensor=factors[i]), grad, result)
-        wanted = autograd.requested(ctx, 3)
-        return (*autograd.gradients(grad, input, weight, ctx.directions, wanted), None, None, *of_tensors)
+        needs_grad = autograd.requested(ctx, 3)
+        return (*autograd.gradients(grad, input, weight, ctx.directions, needs_grad), None, None, *of_tensors)

@@ -19,7 +19,7 @@ Size4 = tuple[int, int, int, int]
 
 
 def surely(condition: bool | torch.SymBool) -> bool:
-    """Returns `condition`; False if it depends on a size that a tracer does not know, such as that of `x[mask]`."""
+    """Returns `condition`; False if it depends on a size that is unknown to a tracer, such as that of `x[mask]`."""
     if not is_compiling() and not isinstance(condition, torch.SymBool):
         return condition
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # slow to import; a tracer has imported it

@@ -3,7 +3,7 @@
 If the GPU finishes before the host has launched the next call, it waits, and events include the wait. So an idling
 kernel holds the GPU until the host has launched a whole group of calls. If the host was late, which the first event
 shows, the group is timed again after a longer hold, and then with fewer calls, because a GPU queues at most about a
-thousand launches. Called by tuning/race.py and bench/timing.py. Must not know convolutions.
+thousand launches. Called by tuning/benchmark.py and bench/timing.py. Must not know convolutions.
 """
 
 from __future__ import annotations

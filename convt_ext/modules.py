@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 
 from . import scopes
 from .functional import conv_transpose2d, traced_of_frozen
-from .request import flags, keywords_of, parts_of, word_of
+from .request import decode_request, encode_request, flags, keywords_of
 
 if TYPE_CHECKING:
     from torch.nn.common_types import _size_2_t
@@ -53,7 +53,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
     backend = None  # type: str | None
     _frozen = None
     # The `flags` that were active when nn.DataParallel made this replica for a thread.
-    _word = None  # type: str | None
+    _requested = None  # type: str | None
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         precision: str | None = None,
         backend: str | None = None,
     ) -> None:
-        word_of(precision, backend)  # raises an error for unknown ones
+        encode_request(precision, backend)  # raises an error for unknown ones
         super().__init__(
             in_channels,
             out_channels,
@@ -105,8 +105,8 @@ class ConvTranspose2d(nn.ConvTranspose2d):
                 self.groups,
                 self.dilation,
             )
-        if self._word is not None and not scopes.is_entered():
-            precision, backend = parts_of(self._word)
+        if self._requested is not None and not scopes.is_entered():
+            precision, backend = decode_request(self._requested)
             with flags(precision=precision, backend=backend or "auto"):
                 return self.forward(input, output_size)
         output_padding: Any = self.output_padding
@@ -164,7 +164,7 @@ class ConvTranspose2d(nn.ConvTranspose2d):
         """Copies the active `flags` to the replica, which runs in a thread that does not inherit it."""
         replica: ConvTranspose2d = super()._replicate_for_data_parallel()  # type: ignore[misc]
         replica._frozen = None
-        replica._word = scopes.now().word or self._word
+        replica._requested = scopes.now().requested or self._requested
         return replica
 
     def extra_repr(self) -> str:
@@ -191,6 +191,6 @@ class LazyConvTranspose2d(nn.LazyConvTranspose2d, ConvTranspose2d):  # type: ign
     cls_to_become = ConvTranspose2d  # type: ignore[assignment]
 
     def __init__(self, *args: Any, precision: str | None = None, backend: str | None = None, **kwargs: Any) -> None:
-        word_of(precision, backend)
+        encode_request(precision, backend)
         super().__init__(*args, **kwargs)
         self.precision, self.backend = precision, backend

@@ -21,7 +21,7 @@ run_forward: Any = None  # for eager calls: `forward` with its arguments by numb
 run_forward_then: Any = None  # `run_forward` with the steps of an epilogue (epilogue.py)
 run_forward_packed: Any = None  # `run_forward_then` with memory for the packed weight, below autograd
 finish: Any = None  # the steps of an epilogue, in place, below autograd
-run_gradients: Any = None  # for eager backwards: the wanted gradients, in one call
+run_gradients: Any = None  # for eager backwards: the gradients that a mask selects, in one call
 run_recorded: Any = (
     None  # for eager calls: `run_forward_then`, recorded by an autograd node of PyTorch (kernels/binding/eager.cpp)
 )
@@ -139,23 +139,23 @@ def fake_finish(result, exact, operations, numbers, tensors) -> None:
     """Does nothing: the steps are computed in place."""
 
 
-def fake_run_gradients(grad_output, input, weight, call, wanted) -> tuple[torch.Tensor | None, ...]:
+def fake_run_gradients(grad_output, input, weight, call, needs_grad_mask) -> tuple[torch.Tensor | None, ...]:
     """As `fake_grad_input`, for the three gradients."""
     by = fake_grad_input, fake_grad_weight, fake_grad_bias
-    return one_by_one(by, grad_output, input, weight, call, wanted)
+    return one_by_one(by, grad_output, input, weight, call, needs_grad_mask)
 
 
 def one_by_one(
-    by: Sequence[Callable[..., torch.Tensor]], grad_output, input, weight, call, wanted
+    by: Sequence[Callable[..., torch.Tensor]], grad_output, input, weight, call, needs_grad_mask
 ) -> tuple[torch.Tensor | None, ...]:
     """Computes `_gradients` with functions that have the arguments of grad_input, grad_weight and grad_bias."""
     of_input, of_weight, of_bias = by
     arguments = arguments_of(call)
     of_weights = (*arguments[:-1], bool(remembered(call)[11]))
     return (
-        of_input(grad_output, weight, *arguments) if wanted & 1 else None,
-        of_weight(grad_output, input, *of_weights) if wanted & 2 else None,
-        of_bias(grad_output) if wanted & 4 else None,
+        of_input(grad_output, weight, *arguments) if needs_grad_mask & 1 else None,
+        of_weight(grad_output, input, *of_weights) if needs_grad_mask & 2 else None,
+        of_bias(grad_output) if needs_grad_mask & 4 else None,
     )
 
 
@@ -207,9 +207,9 @@ def grad_weight_flops(grad_output_shape, input_shape, *args, out_shape=None, **k
     return conv_flop_count(input_shape, out_shape, grad_output_shape, transposed=True)
 
 
-def gradients_flops(grad_output_shape, input_shape, weight_shape, call, wanted, *args, **kwargs) -> int:
+def gradients_flops(grad_output_shape, input_shape, weight_shape, call, needs_grad_mask, *args, **kwargs) -> int:
     one = conv_flop_count(input_shape, weight_shape, grad_output_shape, transposed=True)
-    return one * ((wanted & 1) + (wanted >> 1 & 1))
+    return one * ((needs_grad_mask & 1) + (needs_grad_mask >> 1 & 1))
 
 
 if _extension.load_error is None:

@@ -51,7 +51,7 @@ def capability(device: Sequence[int]) -> tuple[int, int]:
     return divmod(device[0], 10)
 
 
-class Choice(NamedTuple):
+class BestPlan(NamedTuple):
     """The properties of a plan that a call needs.
 
     Attributes:
@@ -128,7 +128,7 @@ class Problem(NamedTuple):
         return (*self[:10], _DTYPE_CODES[self.dtype], *self[11:], direction)
 
 
-def choice(problem: Problem, direction: int = 0, preferred: int = 0) -> Choice | None:
+def best_plan(problem: Problem, direction: int = 0, preferred: int = 0) -> BestPlan | None:
     """Returns the planner's choice, which the binary caches for a launch; None if no kernel can run the problem.
 
     Args:
@@ -140,11 +140,11 @@ def choice(problem: Problem, direction: int = 0, preferred: int = 0) -> Choice |
     """
     with disable_current_modes():
         answer = ops.plan(*problem._question(direction), preferred)
-    return Choice(answer[0] * 1e-3, answer[1] * 1e-3, answer[2]) if answer else None
+    return BestPlan(answer[0] * 1e-3, answer[1] * 1e-3, answer[2]) if answer else None
 
 
 def plan_ahead(problem: Problem, directions: Sequence[int]) -> None:
-    """Makes the binary plan these directions in parallel, so that `choice` finds them cached."""
+    """Makes the binary plan these directions in parallel, so that `best_plan` finds them cached."""
     if ops.plan is None or len(directions) < 2:
         return
     with disable_current_modes():

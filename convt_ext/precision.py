@@ -166,7 +166,7 @@ def tf32_switch() -> str:
 def has_estimates(served: str, capability: tuple[int, int]) -> bool:
     """Returns whether the cost model may select convt_ext for `precision=None`, in this class on such a GPU.
 
-    For tensor cores the cost model knows PyTorch's times on Hopper only; other GPUs need a measurement. An explicit
+    For tensor cores the cost model contains PyTorch's times on Hopper only; other GPUs need a measurement. An explicit
     precision needs neither.
     """
     return served in EXACT_CLASSES or capability == _HOPPER

@@ -21,16 +21,16 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from . import _torch, planner, routing, scopes
+from .auto_dispatch import AutoDispatch
 from .bench.floors import Rates, floor_us, rates_for
 from .bench.layers import Layer
-from .chosen import Chosen
-from .directions import Eager, wanted_gradients
+from .directions import NativeConv, grad_mask_of
 from .explain import device_numbers
 from .precision import CLASSES
 from .request import reason_of
-from .tuning import restoring, verdicts
+from .tuning import choices, restoring
 
-_DIRECTIONS = {verdicts.FORWARD: "forward", verdicts.GRAD_INPUT: "input", verdicts.GRAD_WEIGHT: "weight"}
+_DIRECTIONS = {choices.FORWARD: "forward", choices.GRAD_INPUT: "input", choices.GRAD_WEIGHT: "weight"}
 
 _OTHERS = {torch.conv_transpose1d: "conv_transpose1d", torch.conv_transpose3d: "conv_transpose3d"}
 
@@ -158,7 +158,7 @@ class _Watcher(TorchFunctionMode):
         self._device = device
         self._floors = floors
         self._modules: list[str] = []
-        self._words: list[str | None] = []
+        self._requests: list[str | None] = []
 
     @contextmanager
     def naming(self, names: dict[nn.Module, str]) -> Iterator[None]:
@@ -180,13 +180,13 @@ class _Watcher(TorchFunctionMode):
             for hook in hooks:
                 hook.remove()
 
-    def is_asked(self, word: str | None) -> None:
+    def is_asked(self, requested: str | None) -> None:
         """Records the keywords of a convt_ext call that is about to call PyTorch's function."""
-        self._words.append(word)
+        self._requests.append(requested)
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        asked, self._words = self._words, []
+        asked, self._requests = self._requests, []
         if function is _torch.conv_transpose2d:
             self._note(asked, *args, **kwargs)
         elif function in _OTHERS:
@@ -213,11 +213,11 @@ class _Watcher(TorchFunctionMode):
             self._add(_DIRECTIONS[0], words, _Answer(reason=decision.text))
             return
         batched, weight, bias, directions = decision
-        wanted = wanted_gradients(input, *call[1:3])
+        needs_grad_mask = grad_mask_of(input, *call[1:3])
         problem = planner.Problem.of_call(batched, weight, bias is not None, directions.arguments, numbers)
         rates = rates_for(numbers, self.device_name) if self._floors else None
-        for direction, bit in ((verdicts.FORWARD, 0), (verdicts.GRAD_INPUT, 1), (verdicts.GRAD_WEIGHT, 2)):
-            if bit == 0 or wanted & bit:
+        for direction, bit in ((choices.FORWARD, 0), (choices.GRAD_INPUT, 1), (choices.GRAD_WEIGHT, 2)):
+            if bit == 0 or needs_grad_mask & bit:
                 answer = _answer(directions, problem, direction, asked[0])
                 if rates is not None and answer.us is not None:
                     answer = answer._replace(floor_us=_floor(problem, direction, rates))
@@ -235,18 +235,18 @@ class _Answer(NamedTuple):
     floor_us: float | None = None
 
 
-def _answer(directions: Eager, problem: planner.Problem, direction: int, word: str | None) -> _Answer:
+def _answer(directions: NativeConv, problem: planner.Problem, direction: int, requested: str | None) -> _Answer:
     plan: dict[str, Any] = planner.plan(problem, direction) or {}
     candidates = plan.get("candidates") or [{}]
-    if isinstance(directions, Chosen):
-        verdict = directions.verdict(direction)
-        ours_us, torch_us = _known(verdict.ours_us), _known(verdict.torch_us)
-        if verdict.by_torch:
-            return _Answer("torch", "", torch_us, ours_us, verdict.why())
-        kernel = candidates[verdict.candidate].get("kernel", "")
-        return _Answer("convt_ext", kernel, ours_us, torch_us, verdict.why())
+    if isinstance(directions, AutoDispatch):
+        choice = directions.choice(direction)
+        ours_us, torch_us = _known(choice.ours_us), _known(choice.torch_us)
+        if choice.by_torch:
+            return _Answer("torch", "", torch_us, ours_us, choice.why())
+        kernel = candidates[choice.candidate].get("kernel", "")
+        return _Answer("convt_ext", kernel, ours_us, torch_us, choice.why())
     of_kernel = candidates[directions.candidates[direction]]
-    reason = reason_of(word, scopes.now().word)
+    reason = reason_of(requested, scopes.now().requested)
     times = _known(of_kernel.get("estimate_us")), _known(plan.get("torch_us"))
     return _Answer("convt_ext", of_kernel.get("kernel", ""), *times, reason)
 
@@ -262,7 +262,7 @@ def _floor(problem: planner.Problem, direction: int, rates: Rates) -> float:
     word = "f64" if problem.dtype is torch.float64 else CLASSES[problem.code]
     precision = "f16" if word == "half" else word  # bfloat16 has the rates of float16
     layout = "nhwc" if problem.channels_last else "nchw"
-    name = "fwd" if direction == verdicts.FORWARD else f"grad_{_DIRECTIONS[direction]}"
+    name = "fwd" if direction == choices.FORWARD else f"grad_{_DIRECTIONS[direction]}"
     return floor_us(layer, name, precision, problem.dtype.itemsize, layout, rates)
 
 

@@ -1,8 +1,8 @@
-"""What a call asks for: the keywords `precision=` and `backend=`, and `flags`, which sets both for all calls inside.
+"""The request of a call: the keywords `precision=` and `backend=`, and `flags`, which sets both for all calls inside.
 
-Both together are one string, a "word": None, a precision, or "backend:precision". The stack of scopes.py contains
-words, and Dynamo guards on them. Called by functional.py and modules.py with keywords, by routing.py and
-compile/tracing.py with words. precision.py selects the class of a request.
+A request is encoded as one string: None, a precision, or "backend:precision". The stack of scopes.py contains encoded
+requests, and Dynamo guards on them. Called by functional.py and modules.py with keywords, by routing.py and
+compile/tracing.py with encoded requests. precision.py selects the class of a request.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ PRECISIONS = ("exact", "aten", "ieee", "tf32x3", "tf32", "half")
 BACKENDS = ("auto", "convt_ext", "torch")
 
 
-def word_of(precision: str | None, backend: str | None) -> str | None:
+def encode_request(precision: str | None, backend: str | None) -> str | None:
     """Returns both keywords as one string; None if both are None.
 
     Raises:
         ValueError: lists the allowed values.
 
-    >>> word_of("tf32", None), word_of("tf32", "convt_ext"), word_of(None, "torch")
+    >>> encode_request("tf32", None), encode_request("tf32", "convt_ext"), encode_request(None, "torch")
     ('tf32', 'convt_ext:tf32', 'torch:')
     """
     if precision is not None and precision not in PRECISIONS:
@@ -41,15 +41,15 @@ def word_of(precision: str | None, backend: str | None) -> str | None:
     return f"{backend}:{precision or ''}"
 
 
-def parts_of(word: str | None) -> tuple[str | None, str | None]:
-    """Returns precision and backend; None for one that the word does not contain.
+def decode_request(requested: str | None) -> tuple[str | None, str | None]:
+    """Returns precision and backend; None for one that the encoded request does not contain.
 
-    >>> parts_of("tf32"), parts_of("convt_ext:tf32"), parts_of("torch:"), parts_of(None)
+    >>> decode_request("tf32"), decode_request("convt_ext:tf32"), decode_request("torch:"), decode_request(None)
     (('tf32', None), ('tf32', 'convt_ext'), (None, 'torch'), (None, None))
     """
-    if word is None:
+    if requested is None:
         return None, None
-    backend, _, precision = word.rpartition(":")
+    backend, _, precision = requested.rpartition(":")
     return precision or None, backend or None
 
 
@@ -65,19 +65,19 @@ def keywords_of(precision: str | None, backend: str | None) -> str:
     return ", ".join(named)
 
 
-def reason_of(word: str | None, in_force: str | None) -> str:
+def reason_of(requested: str | None, in_force: str | None) -> str:
     """Describes what asks for a kernel: the keywords of the call, else `flags`.
 
     >>> reason_of("exact", None), reason_of(None, "convt_ext:")
     ("precision='exact' asks for it", "flags(backend='convt_ext') asks for it")
     """
-    if word is None:
-        return f"flags({keywords_of(*parts_of(in_force))}) asks for it"
-    return f"{keywords_of(*parts_of(word))} asks for it"
+    if requested is None:
+        return f"flags({keywords_of(*decode_request(in_force))}) asks for it"
+    return f"{keywords_of(*decode_request(requested))} asks for it"
 
 
 class Request(NamedTuple):
-    """What a call asks for: its keywords, else the innermost `flags`.
+    """The request of a call: its keywords, else the innermost `flags`.
 
     Attributes:
         precision: None follows PyTorch's switches.
@@ -91,9 +91,9 @@ class Request(NamedTuple):
 
 
 def merged(keywords: str | None, in_force: str | None) -> Request:
-    """Merges the word of a call's keywords with the word of `flags`."""
-    precision, backend = parts_of(keywords)
-    around = parts_of(in_force)
+    """Merges the encoded requests of a call's keywords and of `flags`."""
+    precision, backend = decode_request(keywords)
+    around = decode_request(in_force)
     return Request(precision or around[0], backend or around[1] or "auto", precision is not None)
 
 
@@ -134,10 +134,10 @@ class flags:
     """
 
     def __init__(self, *, precision: str | None = None, backend: str = "auto") -> None:
-        self._word = word_of(precision, None if backend == "auto" else backend)
+        self._requested = encode_request(precision, None if backend == "auto" else backend)
 
     def __enter__(self) -> flags:
-        scopes.enter(self._word, self)
+        scopes.enter(self._requested, self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -145,8 +145,8 @@ class flags:
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
         """Wraps `function` so that it runs with these flags. (Dynamo does not follow ContextDecorator's wrapper.)"""
-        precision, backend = parts_of(self._word)
-        in_steps = scopes.decorated_in_steps(function, self._word)
+        precision, backend = decode_request(self._requested)
+        in_steps = scopes.decorated_in_steps(function, self._requested)
         if in_steps is not None:
             return in_steps
 

@@ -1,9 +1,9 @@
 """Decides for each call whether convt_ext kernels may run it, or only PyTorch's operator, and why.
 
 Called by functional.py and compile/tracing.py, which follow the decision, and by explain.py, which reports it. With
-backend="auto", `Chosen` (chosen.py) selects the faster implementation. The decision is made on every call and costs a
-few microseconds: the part that depends only on sizes, strides and arguments is cached. Launches only the casts of
-autocast. A `word` is a request as one string (request.py).
+backend="auto", `AutoDispatch` (auto_dispatch.py) selects the faster implementation. The decision is made on every call
+and costs a few microseconds: the part that depends only on sizes, strides and arguments is cached. Launches only the
+casts of autocast. `requested` is a request as one string (request.py).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from . import _extension, _torch, autocast, planner, request, scopes
 from . import precision as precisions
 from ._torch import forward_ad, has_torch_function_unary
 from .arguments import NO_LIMIT, integer, legal_output_size, pair
-from .chosen import Chosen, ChosenInClass
-from .directions import Eager
+from .auto_dispatch import AutoDispatch, AutoDispatchInClass
+from .directions import NativeConv
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
-from .tuning import files, race, verdicts
+from .tuning import benchmark, choices, files
 
 
 class Reason(NamedTuple):
@@ -94,8 +94,8 @@ _NUM_DECISIONS = 4096
 
 
 def route(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, lowers=None
-) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, lowers=None
+) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Returns operands and directions of a call that convt_ext runs, or the reason why PyTorch's operator runs it.
 
     Not for traced code (see compile/tracing.py). The returned input is 4-D. The operands are cast if autocast is on;
@@ -119,18 +119,18 @@ def route(
     is_nested = input.is_nested or weight.is_nested or (bias is not None and bias.is_nested)
     if type(groups) is int and not is_nested and precisions.cudnn_enabled():
         key = _key(
-            input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), word,
+            input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), requested,
             lowers, index,
         )  # fmt: skip
         known = _known.get(key)
         if known is not None:
             if input.dim() == 3:
                 input = input.unsqueeze(0)
-            if lowers and not known.is_torchs(input, weight, bias):  # PyTorch casts for its own call
+            if lowers and not known.is_aten_call(input, weight, bias):  # PyTorch casts for its own call
                 input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
             return input, weight, bias, known
     decision = op_call(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, word,
+        input, weight, bias, stride, padding, output_padding, groups, dilation, requested,
         planner.device_numbers(index), lowers,
     )  # fmt: skip
     if type(decision) is tuple:
@@ -142,7 +142,7 @@ def route(
     return decision
 
 
-def known(input, weight, bias, stride, padding, output_padding, groups, dilation) -> Eager | None:
+def known(input, weight, bias, stride, padding, output_padding, groups, dilation) -> NativeConv | None:
     """Returns the cached decision of `route` for a call without a request and without autocast; None if the caller
     must call `route`. The tensors must be plain and on one GPU, and the arguments pairs."""
     if _is_surrounded() or not precisions.cudnn_enabled():
@@ -160,10 +160,10 @@ class _Known:
     """
 
     def __init__(self) -> None:
-        self._newer: dict[tuple[Any, ...], Eager] = {}
-        self._older: dict[tuple[Any, ...], Eager] = {}
+        self._newer: dict[tuple[Any, ...], NativeConv] = {}
+        self._older: dict[tuple[Any, ...], NativeConv] = {}
 
-    def get(self, key: tuple[Any, ...]) -> Eager | None:
+    def get(self, key: tuple[Any, ...]) -> NativeConv | None:
         found = self._newer.get(key)
         if found is None:
             found = self._older.get(key)
@@ -171,7 +171,7 @@ class _Known:
                 self.put(key, found)
         return found
 
-    def put(self, key: tuple[Any, ...], decision: Eager) -> None:
+    def put(self, key: tuple[Any, ...], decision: NativeConv) -> None:
         if len(self._newer) >= _NUM_DECISIONS // 2:
             self._newer, self._older = {}, self._newer
         self._newer[key] = decision
@@ -184,7 +184,7 @@ _known = _Known()
 
 
 def _key(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, lowers, index
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, lowers, index
 ) -> tuple[Any, ...]:
     """Returns all inputs of a decision while cuDNN is enabled; valid arguments are ints here."""
     dtype = input.dtype
@@ -192,8 +192,8 @@ def _key(
         input.shape, input.stride() if input.layout is torch.strided else None, dtype, weight.shape,
         weight.stride() if weight.layout is torch.strided else None, weight.dtype, weight.get_device() - index,
         None if bias is None else (bias.shape, bias.dtype, bias.get_device() - index, bias.layout), stride, padding,
-        output_padding, groups, dilation, index, word, scopes.now().word,
-        torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), race.is_wanted(),
+        output_padding, groups, dilation, index, requested, scopes.now().requested,
+        torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), benchmark.is_enabled(),
     )  # fmt: skip
 
 
@@ -204,19 +204,19 @@ def forget() -> None:
 
 
 def op_call(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, device, lowers
-) -> Reason | tuple[Tensor, Tensor, Tensor | None, Eager]:
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, device, lowers
+) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Decides as `route` does, for plain tensors, as if on the GPU with these numbers (a tuple)."""
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
     if dtype not in DTYPES:
         return NO_DTYPE
     if input.is_nested or weight.is_nested or (bias is not None and bias.is_nested):
         return NESTED  # nested tensors have no sizes
-    selected = selection(dtype, word, planner.capability(device), input.dtype is torch.float32)
+    selected = selection(dtype, requested, planner.capability(device), input.dtype is torch.float32)
     if selected.backend == "torch":
         return BACKEND
     chooses = selected.backend == "auto"
-    if chooses and not may_be_ours(selected.served, device):
+    if chooses and not may_run_convt_ext(selected.served, device):
         return TENSOR_CORES
 
     stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
@@ -236,27 +236,27 @@ def op_call(
         return reason
     decision = decide(
         input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, stride,
-        padding, output_padding, groups, dilation, dtype, selected, chooses and race.is_wanted(),
+        padding, output_padding, groups, dilation, dtype, selected, chooses and benchmark.is_enabled(),
         precisions.cudnn_enabled(), device,
     )  # fmt: skip
     return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
 
 
-def may_be_ours(served: str, device: tuple[int, ...]) -> bool:
+def may_run_convt_ext(served: str, device: tuple[int, ...]) -> bool:
     """Returns whether convt_ext may run a call of this class with backend="auto" on the GPU with these numbers: whether
     estimates or measurements exist."""
     capability = planner.capability(device)
     return precisions.has_estimates(served, capability) or (
-        precisions.may_be_measured(capability) and (race.is_wanted() or files.speak_of(device))
+        precisions.may_be_measured(capability) and (benchmark.is_enabled() or files.speak_of(device))
     )
 
 
 def selection(
-    dtype: torch.dtype, word: str | None, capability: tuple[int, int], was_float32: bool = False
+    dtype: torch.dtype, requested: str | None, capability: tuple[int, int], was_float32: bool = False
 ) -> precisions.Selection:
     """Returns class and implementations of a call on a GPU of that capability, outside of traced code."""
     by_switches = precisions.class_by_switches(dtype, capability)
-    return precisions.select(request.merged(word, scopes.now().word), dtype, by_switches, was_float32)
+    return precisions.select(request.merged(requested, scopes.now().requested), dtype, by_switches, was_float32)
 
 
 @functools.lru_cache(maxsize=_NUM_DECISIONS)
@@ -273,10 +273,10 @@ def decide(
     dilation,
     dtype,
     selected,
-    races,
+    benchmarks,
     cudnn_enabled,
     device,
-) -> Reason | Eager:
+) -> Reason | NativeConv:
     """Decides what runs a 4-D problem: a pure function of its hashable arguments and the tuning files in force."""
     problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
     if legal_output_size(*problem) is None:
@@ -291,13 +291,13 @@ def decide(
         channels_last, device,
     )  # fmt: skip
     weight_channels_last = grad_weight_is_channels_last(channels_last, input_size, input_stride)
-    is_light = asked.tensor_bytes() <= _LIGHT_BYTES
+    fits_light_path = asked.tensor_bytes() <= _LIGHT_BYTES
     if selected.backend == "auto":
-        kind = ChosenInClass if selected.is_explicit else Chosen
-        return kind(arguments, asked, races, weight_channels_last, is_light)
-    found = [verdicts.of_files(asked, direction) for direction in range(3)]
-    candidates = [0 if verdict is None else verdict.candidate for verdict in found]
-    return Eager(arguments, candidates, weight_channels_last, is_light=is_light)
+        kind = AutoDispatchInClass if selected.is_explicit else AutoDispatch
+        return kind(arguments, asked, benchmarks, weight_channels_last, fits_light_path)
+    found = [choices.of_files(asked, direction) for direction in range(3)]
+    candidates = [0 if choice is None else choice.candidate for choice in found]
+    return NativeConv(arguments, candidates, weight_channels_last, fits_light_path=fits_light_path)
 
 
 def reason_by_layout(input, weight, bias) -> Reason | None:
@@ -341,20 +341,20 @@ def only_default_device_modes() -> bool:
     return all(type(mode) is _torch.DeviceContext for mode in _torch.function_modes())
 
 
-def refuse_eager(reason: Reason, dtype: torch.dtype, word: str | None, device: tuple[int, ...]) -> None:
-    """Calls `refuse_if_ours` outside of traced code, for operands of `dtype` on the GPU with these numbers."""
+def refuse_eager(reason: Reason, dtype: torch.dtype, requested: str | None, device: tuple[int, ...]) -> None:
+    """Calls `refuse_if_requested` outside of traced code, for operands of `dtype` on the GPU with these numbers."""
     if dtype in DTYPES:
         by_switches = precisions.class_by_switches(dtype, planner.capability(device))
-        refuse_if_ours(reason, dtype, word, scopes.now().word, by_switches)
+        refuse_if_requested(reason, dtype, requested, scopes.now().requested, by_switches)
 
 
-def refuse_if_ours(
+def refuse_if_requested(
     reason: Reason, dtype: torch.dtype, keywords: str | None, in_force: str | None, by_switches: str
 ) -> None:
     """Raises if the request asks for a kernel of convt_ext, which `reason` (with a remedy) prevents.
 
     Args:
-        keywords, in_force: the words of the call's keywords and of `flags`.
+        keywords, in_force: the encoded requests of the call's keywords and of `flags`.
         by_switches: the class in which PyTorch's operator would compute.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The requests ("words", request.py) that `flags` puts in force: a stack of entries in each context of `contextvars`.
+"""The encoded requests (request.py) that `flags` puts in force: a stack of entries in each context of `contextvars`.
 
 Every asyncio task has its own stack, a copy of the stack of the context that created it; a thread starts with none.
-Called by request.py and compile/tracing.py; must not know what a word means.
+Called by request.py and compile/tracing.py; must not decode a request.
 
 Scopes end in any order: two generators, each inside its own `with`, or tasks that share one object. So `leave` removes
 only the entry of its owner; a token's `reset` would restore entries that have ended since.
@@ -22,23 +22,23 @@ from typing import Any
 
 from torch.compiler import is_dynamo_compiling
 
-# A word and its owner. Each `enter` makes a new tuple, so an entry is identified by its identity.
+# A request and its owner. Each `enter` makes a new tuple, so an entry is identified by its identity.
 _Entry = tuple[str | None, object]
 
 
 class _State:
-    """The innermost word in force, which every call reads, and all entries, innermost last.
+    """The innermost request in force, which every call reads, and all entries, innermost last.
 
     `now` of any state is the state of this context, for Dynamo: Dynamo assumes that a property with a getter in C has
     no side effects, reads the value while tracing, and its guards read it again before the compiled program runs, in
-    the context of that run. So another word recompiles the program.
+    the context of that run. So another request recompiles the program.
     """
 
-    __slots__ = ("entries", "word")
+    __slots__ = ("entries", "requested")
     now: Any
 
     def __init__(self, entries: tuple[_Entry, ...]) -> None:
-        self.word = entries[-1][0] if entries else None
+        self.requested = entries[-1][0] if entries else None
         self.entries = entries
 
 
@@ -48,14 +48,14 @@ _State.now = property(_state.get)  # `get` receives the object as its default, w
 
 
 class _Traced(threading.local):
-    """The words of `flags` inside code that Dynamo traces, where scopes end in reverse order.
+    """The requests of `flags` inside code that Dynamo traces, where scopes end in reverse order.
 
-    Words without owners, because torch 2.13 allows the body of a checkpoint to change only constants. An attribute of
-    the instance and not of the class, because Dynamo guards on its location and the first write would change that.
+    Requests without owners, because torch 2.13 allows the body of a checkpoint to change only constants. An attribute
+    of the instance and not of the class, because Dynamo guards on its location and the first write would change that.
     """
 
     def __init__(self) -> None:
-        self.words: tuple[str | None, ...] = ()
+        self.requests: tuple[str | None, ...] = ()
 
 
 _traced = _Traced()
@@ -64,26 +64,26 @@ _traced = _Traced()
 now = _state.get
 
 
-def traced_word() -> str | None:
-    """Returns `now().word` in code that Dynamo may trace: its own innermost word, else that of the context."""
-    return _traced.words[-1] if _traced.words else _nothing.now.word
+def traced_request() -> str | None:
+    """Returns `now().requested` in code that Dynamo may trace: its own innermost request, else that of the context."""
+    return _traced.requests[-1] if _traced.requests else _nothing.now.requested
 
 
 def is_entered() -> bool:
     """Returns whether `flags` are active, including `flags()`."""
-    return len(_traced.words) > 0 or len(_nothing.now.entries) > 0
+    return len(_traced.requests) > 0 or len(_nothing.now.entries) > 0
 
 
 def _put(entries: tuple[_Entry, ...]) -> None:
     _state.set(_State(entries) if entries else _nothing)
 
 
-def enter(word: str | None, owner: object) -> None:
-    """Puts `word` in force, in this context."""
+def enter(requested: str | None, owner: object) -> None:
+    """Puts `requested` in force, in this context."""
     if is_dynamo_compiling():
-        _traced.words = (*_traced.words, word)
+        _traced.requests = (*_traced.requests, requested)
     else:
-        _state.set(_State((*now().entries, (word, owner))))
+        _state.set(_State((*now().entries, (requested, owner))))
 
 
 def leave(owner: object) -> None:
@@ -93,9 +93,9 @@ def leave(owner: object) -> None:
         RuntimeError: this context has no such entry.
     """
     if is_dynamo_compiling():
-        words = _traced.words
-        if words:
-            _traced.words = words[:-1]
+        requests = _traced.requests
+        if requests:
+            _traced.requests = requests[:-1]
             return
     else:
         entries = now().entries
@@ -113,13 +113,13 @@ def leave(owner: object) -> None:
 
 
 class _Body:
-    """A function's body that runs in steps: its word is in force, innermost, during each step and not between them.
+    """A function's body that runs in steps: its request is in force, innermost, during each step and not between them.
 
     Between steps, the entries of the body are removed from the stack.
     """
 
-    def __init__(self, word: str | None) -> None:
-        self._own: tuple[_Entry, ...] = ((word, self),)
+    def __init__(self, requested: str | None) -> None:
+        self._own: tuple[_Entry, ...] = ((requested, self),)
         self._around: tuple[_Entry, ...] = ()
 
     def __enter__(self) -> None:
@@ -162,18 +162,18 @@ def _in_steps(iterator: Any, body: _Body) -> Generator[Any, Any, Any]:
         return end.value
 
 
-def _in_traced_steps(iterator: Generator[Any, Any, Any], word: str | None) -> Generator[Any, Any, None]:
+def _in_traced_steps(iterator: Generator[Any, Any, Any], requested: str | None) -> Generator[Any, Any, None]:
     """Runs `_in_steps` in code that Dynamo traces, which supports only `next` of a generator."""
-    own: tuple[str | None, ...] = (word,)
+    own: tuple[str | None, ...] = (requested,)
     while True:
-        around = _traced.words
-        _traced.words = around + own
+        around = _traced.requests
+        _traced.requests = around + own
         try:
             result = next(iterator)
         except StopIteration:
             return
         finally:
-            own, _traced.words = _traced.words[len(around) :], around
+            own, _traced.requests = _traced.requests[len(around) :], around
         yield result
 
 
@@ -188,15 +188,17 @@ class _Awaited:
         return _in_steps(self._awaitable.__await__(), self._body)
 
 
-def decorated_in_steps(function: Callable[..., Any], word: str | None) -> Callable[..., Any] | None:
-    """Wraps a generator, coroutine or async generator function to run its body under `word`; else returns None."""
+def decorated_in_steps(function: Callable[..., Any], requested: str | None) -> Callable[..., Any] | None:
+    """Wraps a generator, coroutine or async generator function to run its body under `requested`; else returns None."""
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
         def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             iterator = function(*args, **kwargs)
             traced = is_dynamo_compiling()
-            return (yield from _in_traced_steps(iterator, word) if traced else _in_steps(iterator, _Body(word)))
+            return (
+                yield from _in_traced_steps(iterator, requested) if traced else _in_steps(iterator, _Body(requested))
+            )
 
         return generator
 
@@ -204,7 +206,7 @@ def decorated_in_steps(function: Callable[..., Any], word: str | None) -> Callab
 
         @functools.wraps(function)
         async def coroutine(*args: Any, **kwargs: Any) -> Any:
-            return await _Awaited(function(*args, **kwargs), _Body(word))
+            return await _Awaited(function(*args, **kwargs), _Body(requested))
 
         return coroutine
 
@@ -212,7 +214,7 @@ def decorated_in_steps(function: Callable[..., Any], word: str | None) -> Callab
 
         @functools.wraps(function)
         async def async_generator(*args: Any, **kwargs: Any) -> Any:
-            steps, body = function(*args, **kwargs), _Body(word)
+            steps, body = function(*args, **kwargs), _Body(requested)
             hooks = sys.get_asyncgen_hooks()
             sys.set_asyncgen_hooks(None, None)  # a closing event loop must close this generator, which closes `steps`
             try:

@@ -66,7 +66,7 @@ _ROWS: dict[str, Any] = {
     "padding_too_large": lambda t: (_ok(t), {"padding": (0, 2**63)}),
 }
 
-# For each row a piece of what PyTorch says, so that a row cannot drift into testing something else. The rest has
+# For each row a part of PyTorch's message, which proves that the row causes the intended error. The rest has
 # no fixed words across releases.
 WORDS = {
     "input_2d": "Expected 3D (unbatched) or 4D (batched) input to conv_transpose2d",

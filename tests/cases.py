@@ -82,12 +82,12 @@ def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _converted(tensor: torch.Tensor) -> torch.Tensor:
-    """As `module.to(memory_format=torch.channels_last)` leaves it. (Of one channel `contiguous` leaves it as it is.)"""
+    """Returns the strides of `module.to(memory_format=torch.channels_last)`; `contiguous` keeps one channel."""
     return tensor.to(memory_format=torch.channels_last)
 
 
 def _channel_slice(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as the middle channels of a wider channels_last tensor: strides like it, but not dense."""
+    """Returns these values as the middle channels of a wider channels_last tensor: its strides, but not dense."""
     channels = tensor.shape[1]
     wide = torch.full((tensor.shape[0], channels + 3, *tensor.shape[2:]), float("nan")).to(tensor)
     wide = _channels_last(wide)
@@ -104,7 +104,7 @@ def _transposed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _step(tensor: torch.Tensor) -> torch.Tensor:
-    """Every second column of a tensor whose other columns are NaN."""
+    """Returns every second column of a tensor that contains NaN in all other columns."""
     wide = torch.full((*tensor.shape[:3], 2 * tensor.shape[3]), float("nan")).to(tensor)
     wide[..., ::2] = tensor
     return wide[..., ::2]

@@ -47,7 +47,7 @@ def rewritten(function, *inputs, trains=False, **named):
 
 
 def alternatives(graph):
-    """Of each transposed convolution, in order."""
+    """Returns the alternative of each transposed convolution, in order."""
     return [ALTERNATIVES[node.target] for node in graph.nodes if node.target in ALTERNATIVES]
 
 

@@ -66,7 +66,7 @@ def pytest_configure(config):
 
 
 def _recorder(config, build_info) -> GpuRecorder:
-    """What writes the GPU report, if the installed binary is of these sources and there is a GPU for it."""
+    """Returns the recorder of the GPU report, if the installed binary is of these sources and a GPU can run it."""
     digest = importlib.import_module("convt_ext._sources").sources_digest(CHECKOUT)
     if build_info["sources"] != digest:
         raise pytest.UsageError(
@@ -99,7 +99,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if TESTS / "gpu" in item.path.parents:
             item.add_marker(pytest.mark.gpu)
-    # The longest of those without a GPU first: with several workers nobody waits for the one that has got it last.
+    # The longest tests without a GPU run first, so that no worker begins one of them last.
     items.sort(key=lambda item: 0 if item.get_closest_marker("gpu") else -_milliseconds(item))
     text = config.getoption("shard")
     if text:

@@ -20,7 +20,7 @@ needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not
 RAN: list[str] = []
 CODES: list[int] = []
 
-# What PyTorch computed for an op of ours: the masks of its gradients.
+# The masks of the gradients that PyTorch computed for an op of convt_ext.
 MASKS: list[list[bool]] = []
 
 
@@ -77,7 +77,7 @@ def _grad_bias(grad_output):
 
 
 def _run_forward(input, weight, bias, call):
-    """As the binary's in kernels/binding/eager.cpp, as the four below."""
+    """Does what kernels/binding/eager.cpp does, as do the next four functions."""
     *arguments, channels_last = ops.arguments_of(call)
     if _by_torch(call) & 1:
         return _torch.conv_transpose2d(input, weight, bias, *arguments[:5])
@@ -97,10 +97,10 @@ def _finish(result, exact, operations, numbers, tensors):
     result.copy_(epilogue.apply_steps(result, epilogue.steps_in(operations, numbers, tensors)))
 
 
-def _run_gradients(grad_output, input, weight, call, wanted):
-    theirs = _by_torch(call) >> 1 & wanted & 3
+def _run_gradients(grad_output, input, weight, call, needs_grad_mask):
+    theirs = _by_torch(call) >> 1 & needs_grad_mask & 3
     by = _grad_input, _grad_weight, _grad_bias
-    found = ops.one_by_one(by, grad_output, input, weight, call, wanted & ~theirs)
+    found = ops.one_by_one(by, grad_output, input, weight, call, needs_grad_mask & ~theirs)
     if theirs == 0:
         return found
     mask = [bool(theirs & 1), bool(theirs & 2), False]
@@ -119,13 +119,13 @@ def _recorded_forward(input, weight, bias, stride, padding, dilation, transposed
 
 
 def _recorded_gradients(grad_output, input, weight, stride, padding, dilation, transposed, output_padding, call, mask):
-    wanted = mask[0] + 2 * mask[1] + 4 * mask[2]
+    needs_grad_mask = mask[0] + 2 * mask[1] + 4 * mask[2]
     if not torch.is_grad_enabled() and torch._VF._unpack_dual(grad_output, 0)[1] is None:
         try:
-            return ops.run_gradients(grad_output, input, weight, call, wanted)
+            return ops.run_gradients(grad_output, input, weight, call, needs_grad_mask)
         except RuntimeError:
             pass
-    *found, words = torch.ops.convt_ext._gradients_again(grad_output, input, weight, call, wanted)
+    *found, words = torch.ops.convt_ext._gradients_again(grad_output, input, weight, call, needs_grad_mask)
     if words is not None:
         raise RuntimeError(bytes(words.tolist()).decode())
     return tuple(found)
@@ -154,7 +154,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "DEVICE_TYPE", "cpu")
     monkeypatch.setattr(routing, "on_gpu", lambda tensor: tensor.device.type == "cpu")
     monkeypatch.setattr(planner, "device_numbers", lambda index: planner.H200)
-    monkeypatch.setattr(planner, "choice", lambda *arguments, **named: planner.Choice(1.0, 0.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *arguments, **named: planner.BestPlan(1.0, 0.0, 0))
     monkeypatch.setattr(_extension, "unsupported_reason", lambda index: None)
     routing.forget()
 

@@ -1,4 +1,4 @@
-"""A DCGAN generator trained in two processes, with the original modules and with ours: DDP, FSDP2, FSDP2 of the
+"""A DCGAN generator trained in two processes, with the original modules and with convt_ext's: DDP, FSDP2, FSDP2 of the
 original modules under `convt_ext.enabled()`, and FSDP2 compiled.
 
 `check` starts the processes, each of which runs this file, and compares what they wrote: the losses of both models, and
@@ -29,7 +29,7 @@ WAYS = ("ddp", "fsdp", "fsdp_enabled", "fsdp_compiled")
 
 
 def check(backend: str, device: str, folder: Path, ours: bool, way: str = "ddp") -> None:
-    """Train in two processes and compare. `ours`: on the CPU, let our ops serve, computed by PyTorch."""
+    """Train in two processes and compare. `ours`: on the CPU, run convt_ext's ops, which PyTorch computes."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     arguments = [backend, device, str(folder)]
     served = "ours" if ours else "pytorch"
@@ -78,8 +78,8 @@ def parallel(model: nn.Module, way: str, device: str, rank: int) -> nn.Module:
 
 
 class Counted:
-    """The backwards of ours that compute a gradient of the weight, in eager code or in a compiled program; and the
-    calls that a node of PyTorch's records, whose backward is no Python."""
+    """Counts the backwards of convt_ext that compute a gradient of the weight, in eager or compiled code, and the calls
+    that PyTorch's node records, with a backward in C++."""
 
     def __init__(self, ops) -> None:
         self.calls = 0

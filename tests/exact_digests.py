@@ -22,7 +22,7 @@ from raw_ops import CLASSES
 FILE = Path(__file__).with_suffix(".json")
 DIRECTIONS = ("forward", "grad_input", "grad_weight", "grad_bias")
 
-Digests = dict[str, dict[str, str]]  # of a class and a direction
+Digests = dict[str, dict[str, str]]  # digests by class and direction
 
 PROBLEMS = (
     Case("odd", "nothing divides a tile", n=3, c_in=5, c_out=7, h=13, w=17, k=(3, 5), s=(2, 3), p=(1, 2)),

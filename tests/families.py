@@ -16,8 +16,8 @@ from typing import Any
 from cases import LAYOUTS, Case
 from raw_ops import TENSOR_CORE_CLASSES, Call, GradientCall
 
-MOST_PRODUCTS = 30_000_000  # of one problem, for the sake of the float64 sums on the CPU
-MOST_ELEMENTS = 1_000_000  # of input, weight or result
+MOST_PRODUCTS = 30_000_000  # the limit of one problem, for the float64 sums on the CPU
+MOST_ELEMENTS = 1_000_000  # the limit of input, weight or result
 MOST_DRAWS = 400
 
 ALL = tuple(TENSOR_CORE_CLASSES)

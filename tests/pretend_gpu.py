@@ -35,7 +35,7 @@ def pretend_gpu(monkeypatch):
 
 @pytest.fixture
 def a100(pretend_gpu, monkeypatch):
-    """The same on an A100."""
+    """Makes meta tensors count as tensors on an A100."""
     monkeypatch.setattr(planner, "device_numbers", lambda index: A100)
 
 
@@ -51,6 +51,6 @@ def operands(dtype=torch.float32, device="cuda"):
 def decide(
     x, weight, bias=None, stride=2, padding=1, output_padding=0, groups=1, dilation=1, precision=None, backend=None
 ):
-    """What routing decides of a call."""
-    word = request.word_of(precision, backend)
-    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, word)
+    """Returns the decision of routing for a call."""
+    requested = request.encode_request(precision, backend)
+    return routing.route(x, weight, bias, stride, padding, output_padding, groups, dilation, requested)

@@ -23,7 +23,7 @@ from convt_ext import conv_transpose2d as ours
 with contextlib.suppress(ModuleNotFoundError):
     import expecttest  # noqa: F401
 if "expecttest" not in sys.modules:
-    # The base class of PyTorch's own test cases, of which none runs here.
+    # The base class of PyTorch's own test cases; none of these runs here.
     stand_in = types.ModuleType("expecttest")
     stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
     sys.modules["expecttest"] = stand_in
@@ -36,7 +36,7 @@ with unittest.mock.patch("torch.backends.disable_global_flags"):
 (OP,) = [info for info in op_db if info.name == "nn.functional.conv_transpose2d"]
 (MODULE,) = [info for info in module_db if info.module_cls is nn.ConvTranspose2d]
 
-NUM_SAMPLES = 12  # in torch 2.10 to 2.15; a test says so when a release has more
+NUM_SAMPLES = 12  # in torch 2.10 to 2.15; a test fails if a release has more
 
 
 def samples(device: str, dtype: torch.dtype, requires_grad: bool = False) -> list[tuple[tuple, dict]]:
@@ -87,7 +87,7 @@ def check_gradients(device: str, dtype: torch.dtype, tolerance: float) -> None:
 
 
 def check_gradcheck(device: str) -> None:
-    """First and second derivatives of every sample, batched gradients and forward mode as OpInfo says it supports."""
+    """First and second derivatives of every sample, batched gradients and forward mode, if OpInfo has them."""
     for arguments, named in samples(device, torch.float64, requires_grad=True):
         operands = operands_of(arguments)
 

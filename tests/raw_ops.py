@@ -123,7 +123,7 @@ class Call:
         return json.loads(bytes(text.tolist()))["candidates"]
 
     def torch(self) -> torch.Tensor:
-        """What PyTorch's operator makes of the same tensors."""
+        """Returns the result of PyTorch's operator for the same tensors."""
         return F.conv_transpose2d(self.x, self.weight, self.bias, **self.arguments)
 
     def replace(self, **changes: Any) -> Call:
@@ -203,7 +203,7 @@ class GradientCall:
         return self.call.replace(channels_last=self.channels_last).candidates(device, self.direction)
 
     def torch(self) -> torch.Tensor:
-        """What PyTorch's operator makes of the same tensors."""
+        """Returns the result of PyTorch's operator for the same tensors."""
         call = self.call
         results = torch.ops.aten.convolution_backward(
             self.grad_output, call.x, call.weight, None, list(call.stride), list(call.padding), list(call.dilation),
@@ -230,7 +230,7 @@ def words_of(number: int, plan: dict[str, Any]) -> str:
 
 
 def numbered(call: Call | GradientCall, engines: Collection[str] = ()) -> list[tuple[int, str]]:
-    """As `forced`, each with its name instead of its plan."""
+    """Returns what `forced` does, with names instead of plans."""
     return [(number, words_of(number, plan)) for number, plan in forced(call, engines)]
 
 
@@ -281,7 +281,7 @@ def run_poisoned(
     for _ in range(4):
         places = _poison(tensor, numel, workspace_bytes)
         if native and workspace_bytes > 0 and _poison(tensor, numel, workspace_bytes) != places:
-            continue  # of the workspace nobody tells the address: requests must repeat themselves
+            continue  # the address of the workspace is unknown: requests must repeat
         result = call.run(candidate)
         if result.data_ptr() == places[0] or not native:
             return result

@@ -55,7 +55,7 @@ How many percent longer calls take without an engine, on one H200: geometric mea
 fitting lists of `benchmarks/` (their numbers in parentheses; audio: one-dimensional layers), in both layouts and all
 directions. Default calls are TF32 and bfloat16, with PyTorch's operator as an alternative. Exact calls are `ieee`. An
 engine stays if it earns {price:.2f} % of default calls per 1,000 lines (price), or {exact:.0f} % of exact calls. The
-price weighs the lists by {shares}. `portable` serves other GPUs. Written by
+price weighs the lists by {shares}. `portable` is for other GPUs. Written by
 `tools/family_worth.py`.
 """
 

@@ -177,8 +177,8 @@ def main() -> None:
         ]
     print(f"\n{wheel.name}")
     for result in results:
-        verdict = "ok    " if result.passed else "FAILED"
-        print(f"{verdict} Python {result.python:<8} torch {result.torch:<14} {result.summary}")
+        mark = "ok    " if result.passed else "FAILED"
+        print(f"{mark} Python {result.python:<8} torch {result.torch:<14} {result.summary}")
     sys.exit(not all(result.passed for result in results))
 
 

@@ -52,7 +52,7 @@ def architecture_of_hopper(names: Sequence[str]) -> str:
 
 
 def one_of_each_generation(names: Sequence[str]) -> list[str]:
-    """Returns the first architecture of each generation, whose machine code runs on all later GPUs of it, and all "a".
+    """Returns the first architecture of each generation, which all later GPUs of it run, and all "a".
 
     >>> one_of_each_generation(["7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0"])
     ['7.5', '8.0', '9.0a', '10.0', '12.0']

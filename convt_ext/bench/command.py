@@ -27,7 +27,7 @@ from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.runner import DeviceLostError, Settings, run
 from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.gpus import GPUS
-from convt_ext.tuning import race
+from convt_ext.tuning import benchmark
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -159,7 +159,7 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
             return _refuse("needs a GPU, and PyTorch finds none (--dry-run shows the plans without one)")
         if not convt_ext.is_available():
             return _refuse(_extension.unavailable_reason() or "the kernels cannot run here")
-    with race.forced(args.race == "on"):  # benchmarks in first calls, so that rows measure final choices
+    with benchmark.forced(args.race == "on"):  # benchmarks in first calls, so that rows measure final choices
         if cases or args.steps:
             return _run_programs(args, argv, cases, timer)
         return _run(args, argv, layers, timer)
@@ -211,7 +211,7 @@ def _run_programs(
             modes = list(dict.fromkeys(case.mode for case in compiled))
             ahead.compile_programs(names, modes, args.race, args.ahead)
         timer = timer or CudaTimer(device, args.budget_ms)
-        rows = program_rows.run(cases, device, timer, args.budget_ms, benchmark=args.race == "on")
+        rows = program_rows.run(cases, device, timer, args.budget_ms, benchmarks=args.race == "on")
     else:
         num_rows, rows = steps.num_rows(programs.PROGRAMS), steps.run(programs.PROGRAMS, device, args.budget_ms)
     description = describe_run(gpu, argv)

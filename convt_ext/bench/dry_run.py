@@ -46,7 +46,7 @@ def planned_rows(
     for layer, direction, mode, layout in itertools.product(layers, directions, modes, layouts):
         call = _tensors(layer, mode, layout)
         decision = routing.op_call(
-            *call, **layer.arguments, word=_mode_on(gpu, mode).word, device=numbers, lowers=False
+            *call, **layer.arguments, requested=_mode_on(gpu, mode).requested, device=numbers, lowers=False
         )
         if isinstance(decision, routing.Reason):
             raise ValueError(f"{layer.name} has no plan: {decision.text}")

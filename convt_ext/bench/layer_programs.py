@@ -147,7 +147,7 @@ def _layer(name: str, n: int, channels: tuple[int, int], size: int, kernel: int,
     return Layer(name, n, *channels, size, size, *pairs, bias=bias)
 
 
-# A call takes about 0.1 to 0.5 ms on an H200 in float32.
+# A call needs about 0.1 to 0.5 ms on an H200 in float32.
 LAYER_PROGRAMS: tuple[LayerProgram, ...] = (
     LayerProgram(_layer("bias, clamp, scale", 128, (64, 64), 56, 3, bias=False), BiasClampScale),
     LayerProgram(_layer("BatchNorm, ReLU", 72, (256, 128), 28, 4, bias=False), norm_and_relu),

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from convt_ext.request import parts_of
+from convt_ext.request import decode_request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Mode:
 
     name: str
     dtype: torch.dtype
-    word: str | None  # the request to convt_ext (request.py)
+    requested: str | None  # the request to convt_ext (request.py)
     torch_fp32: str | None = None  # PyTorch's float32 precision of convolutions; None does not change it
     cudnn: bool = True  # False: PyTorch's own CUDA algorithm
 
@@ -32,7 +32,7 @@ class Mode:
     @property
     def keywords(self) -> dict[str, Any]:
         """The request as keywords of `convt_ext.conv_transpose2d`."""
-        return dict(zip(("precision", "backend"), parts_of(self.word), strict=True))
+        return dict(zip(("precision", "backend"), decode_request(self.requested), strict=True))
 
 
 # tf32x3 has float32 accuracy, so it is compared with PyTorch's float32. float16 and bfloat16 run without a
@@ -54,7 +54,7 @@ MODES: dict[str, Mode] = {
 
 def by_name(mode: Mode) -> Mode:
     """Returns the mode with a request that always runs convt_ext kernels."""
-    return dataclasses.replace(mode, word="convt_ext:") if mode.dtype in (torch.float16, torch.bfloat16) else mode
+    return dataclasses.replace(mode, requested="convt_ext:") if mode.dtype in (torch.float16, torch.bfloat16) else mode
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from convt_ext.bench.program_sets import AnyProgram
 from convt_ext.bench.programs import Program
 from convt_ext.bench.runner import Row
 from convt_ext.bench.timing import Timer
-from convt_ext.tuning import race
+from convt_ext.tuning import benchmark
 
 DTYPES = tuple(steps.DTYPES)  # float32 uses TF32 if PyTorch's switches allow it
 
@@ -71,20 +71,20 @@ def run(
     timer: Timer,
     budget_ms: float,
     clock: Callable[[], float] = time.perf_counter,
-    benchmark: bool = True,
+    benchmarks: bool = True,
 ) -> Iterator[Row]:
     """Yields a row for each case.
 
     Args:
         budget_ms: target time of a loop of training steps.
-        benchmark: whether cuDNN tries its algorithms.
+        benchmarks: whether cuDNN tries its algorithms.
     """
-    with cudnn_benchmark(benchmark):
+    with cudnn_benchmark(benchmarks):
         for case in cases:
             row = _empty_row(case)
             try:
                 # Compiled programs benchmark as for a user; eager ones benchmark in first calls.
-                with race.forced(benchmark if case.mode == "eager" else None):
+                with benchmark.forced(benchmarks if case.mode == "eager" else None):
                     if case.mode == "train_compiled":
                         _measure_step(row, case, device, timer, budget_ms, clock)
                     else:

@@ -21,7 +21,7 @@ from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, cudnn_benchmark, torch_switches
 from convt_ext.bench.operands import Operands, Reference, make_operands, make_reference, needed_bytes, torch_call
 from convt_ext.bench.timing import Timer
-from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 
 Row = dict[str, Any]
 
@@ -242,7 +242,7 @@ def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, A
 def _decision(layer: Layer, mode: Mode, operands: Operands) -> Any:
     """Returns routing.route() of the layer's forward call, which also decides its gradients."""
     tensors = (operands.input, operands.weight, operands.bias)
-    return routing.route(*tensors, **layer.arguments, word=mode.word)
+    return routing.route(*tensors, **layer.arguments, requested=mode.requested)
 
 
 def _finite_error(reference: Reference | None, result: torch.Tensor) -> float | None:

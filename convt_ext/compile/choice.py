@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from .. import _extension, planner, precision
 from ..geometry import result_is_channels_last, suggests_channels_last
-from ..tuning import files, race, verdicts
+from ..tuning import benchmark, choices, files
 from . import costs, inductor, loading, measure, mode, pointwise, readers, steps, traced_ops
 from .costs import Layer, Times
 from .mode import AUTO, BARE, ORIGINAL
@@ -25,7 +25,7 @@ from .mode import AUTO, BARE, ORIGINAL
 _LOG = logging.getLogger(__name__)
 
 
-class Choice(NamedTuple):
+class LayerChoice(NamedTuple):
     """The choice for a layer.
 
     Attributes:
@@ -67,7 +67,7 @@ class Site(NamedTuple):
         return costs.MARGIN_OF_MEASURED if is_measured else costs.MARGIN
 
 
-def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, Choice]:
+def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, LayerChoice]:
     """Returns the choice for each op of convt_ext.
 
     Args:
@@ -79,35 +79,35 @@ def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, C
     return found
 
 
-def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, Choice]:
+def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, LayerChoice]:
     if mode.MODE != AUTO:
         explicit = BARE if mode.MODE == ORIGINAL else mode.MODE  # for calls with an explicit precision
-        return {node: Choice(mode.MODE if node.target is traced_ops.forward else explicit) for node in chains}
-    found: dict[Node, Choice] = {}
+        return {node: LayerChoice(mode.MODE if node.target is traced_ops.forward else explicit) for node in chains}
+    found: dict[Node, LayerChoice] = {}
     sites = []
     may_turn = config.layout_optimization and all(map(_is_static, chains)) and not any(map(_trains, graph.nodes))
     for node, chain in chains.items():
         if _trains(node):
-            found[node] = Choice(_of_training(node, chain))
+            found[node] = LayerChoice(_of_training(node, chain))
         elif not _is_static(node):
             is_unknown = any(pointwise.value_of(one) is None for one in (*node.args[:2], node))
             # With freezing, torch 2.10 passes no sizes. Layers with symbolic sizes are decided at run time.
-            found[node] = Choice(ORIGINAL if is_unknown and node.target is traced_ops.forward else BARE)
+            found[node] = LayerChoice(ORIGINAL if is_unknown and node.target is traced_ops.forward else BARE)
         elif node.target is not traced_ops.forward:  # its precision is explicit, its format is part of the program
-            found[node] = Choice(_of_ours(node, chain))
+            found[node] = LayerChoice(_of_ours(node, chain))
         else:
             sites.append(_site(node, chain, may_turn))
     return found | (_of_sites(graph, sites, may_turn) if sites else {})
 
 
-def _of_sites(graph: Graph, sites: Sequence[Site], may_turn: bool) -> dict[Node, Choice]:
+def _of_sites(graph: Graph, sites: Sequence[Site], may_turn: bool) -> dict[Node, LayerChoice]:
     """Returns choices for a network. Inductor changes it to channels_last if it contains a convolution of PyTorch."""
     others = [node for node in graph.nodes if readers.is_convolution(node)]
     grouped = any(map(readers.is_grouped, (*others, *(one.node for one in sites))))
     for one in sites:
         _LOG.debug("%s: us in NCHW %s, in channels_last %s", one.node.name, one.costs(False), one.costs(True))
     if grouped or not may_turn:
-        return {one.node: Choice(one.best(False)[0]) for one in sites}
+        return {one.node: LayerChoice(one.best(False)[0]) for one in sites}
     best = {one.node: one.best(True) for one in sites}
     may_stay = not others and readers.is_layout_free(graph)
     all_ours = not others and all(alternative != ORIGINAL for alternative, _ in best.values())
@@ -118,10 +118,10 @@ def _of_sites(graph: Graph, sites: Sequence[Site], may_turn: bool) -> dict[Node,
         limit = _sum((ORIGINAL, one.costs(True)[ORIGINAL]) for one in sites)
         is_faster = stays_us * max(one.margin(False) for one in sites) <= limit and stays_us < float("inf")
         if is_faster and (cannot_turn or stays_us <= _sum(best.values())):
-            return {node: Choice(alternative, False) for node, (alternative, _) in staying.items()}
+            return {node: LayerChoice(alternative, False) for node, (alternative, _) in staying.items()}
     if cannot_turn:
-        return {one.node: Choice(ORIGINAL, True) for one in sites}
-    return {node: Choice(alternative, True, turns=all_ours) for node, (alternative, _) in best.items()}
+        return {one.node: LayerChoice(ORIGINAL, True) for one in sites}
+    return {node: LayerChoice(alternative, True, turns=all_ours) for node, (alternative, _) in best.items()}
 
 
 def _sum(found: Iterable[tuple[str, float]]) -> float:
@@ -203,14 +203,14 @@ def _is_all_by_torch(node: Node) -> bool:
     if node.target is not traced_ops.forward or not _is_static(node):
         return False
     problem = _problem_of(node)
-    wanted = [verdicts.FORWARD]
-    for operand, direction in zip(node.args, (verdicts.GRAD_INPUT, verdicts.GRAD_WEIGHT), strict=False):
+    directions = [choices.FORWARD]
+    for operand, direction in zip(node.args, (choices.GRAD_INPUT, choices.GRAD_WEIGHT), strict=False):
         value = pointwise.value_of(operand)
-        wanted += [direction] if value is None or value.requires_grad else []
+        directions += [direction] if value is None or value.requires_grad else []
     numbers: Any = node.args[3]
     device = pointwise.value_of(node).device  # type: ignore[union-attr]
-    loading.choose(wanted, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
-    return all(costs.known_verdict(problem, one).by_torch for one in wanted)
+    loading.choose(directions, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
+    return all(costs.known_choice(problem, one).by_torch for one in directions)
 
 
 def inputs() -> tuple[str, ...]:
@@ -218,5 +218,5 @@ def inputs() -> tuple[str, ...]:
     numbers = [planner.device_numbers(index) for index in range(torch.cuda.device_count())]
     measured = hashlib.sha256(repr(list(files.in_force())).encode()).hexdigest()
     sources = (_extension.build_info() or {}).get("sources", "")
-    switches = race.is_wanted(), precision.tf32_switch(), precision.cudnn_enabled(), config.layout_optimization
+    switches = benchmark.is_enabled(), precision.tf32_switch(), precision.cudnn_enabled(), config.layout_optimization
     return tuple(map(str, (mode.MODE, numbers, torch.backends.cudnn.version(), sources, measured, switches)))

@@ -12,16 +12,16 @@ from typing import NamedTuple
 from .. import planner
 from ..geometry import output_size, result_is_channels_last
 from ..precision import cudnn_enabled
-from ..tuning import race, verdicts
+from ..tuning import benchmark, choices
 from .mode import BARE, FUSED, ORIGINAL
 from .steps import Steps
 
-# How much faster ours must be than the original: by the cost model, and with measured times. Those are of one layer
-# with cold caches, and a lead of 3 % there can be a loss inside of a program.
+# The factor by which convt_ext must be faster than the original: by the cost model, and by measured times. Times are
+# measured on one layer with cold caches, where a gain of 3 % can be a loss inside of a program.
 MARGIN, MARGIN_OF_MEASURED = 1.10, 1.05
 
-# The share of the copy bandwidth that a pass of Triton's reaches, what a kernel takes that does nothing, and how much
-# longer the pass of ours takes that runs steps where a kernel cannot (H200).
+# The share of the copy bandwidth that a pass of Triton reaches, the time of an empty kernel, and the factor by which
+# convt_ext's pass for steps that no kernel fuses is slower (H200).
 _RATE, _LAUNCH_US, _OWN_PASS = 0.75, 2.0, 2.0
 
 # What fused steps add (H200): a share of the bare layer, and for a million results at least so many microseconds, of
@@ -79,20 +79,20 @@ def turned(problem: planner.Problem) -> planner.Problem:
     return problem._replace(input_stride=strides, channels_last=channels_last)
 
 
-def known_verdict(problem: planner.Problem, direction: int) -> verdicts.Verdict:
+def known_choice(problem: planner.Problem, direction: int) -> choices.Choice:
     """Returns the choice of a benchmark or a tuning file, else that of the cost model."""
-    find = verdicts.find if race.is_wanted() else verdicts.of_files
-    return find(problem, direction) or verdicts.estimated(problem, direction)
+    find = choices.find if benchmark.is_enabled() else choices.of_files
+    return find(problem, direction) or choices.estimated(problem, direction)
 
 
 def known_times(problem: planner.Problem) -> Times:
     """Returns times of the forward pass, without a measurement."""
-    verdict = known_verdict(problem, verdicts.FORWARD)
-    torch_us = verdict.torch_us or math.inf
-    is_measured = verdict.source != verdicts.ESTIMATED
-    if verdict.by_torch:  # convt_ext's op would run PyTorch's operator
+    choice = known_choice(problem, choices.FORWARD)
+    torch_us = choice.torch_us or math.inf
+    is_measured = choice.source != choices.ESTIMATED
+    if choice.by_torch:  # convt_ext's op would run PyTorch's operator
         return Times(torch_us, torch_us, False, None, is_measured)
-    return Times(verdict.ours_us, torch_us, _fuses(problem, verdict.candidate), None, is_measured)
+    return Times(choice.ours_us, torch_us, _fuses(problem, choice.candidate), None, is_measured)
 
 
 def _fuses(problem: planner.Problem, candidate: int) -> bool:

@@ -32,7 +32,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
-from ..tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT
+from ..tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 from . import loading, mode, traced_epilogues, traced_ops
 
 
@@ -132,8 +132,8 @@ class _DirectCall(ir.FallbackKernel):
         """Returns the arguments of `loading.choose`; None if sizes or strides are symbols."""
         arguments, _ = self.unflatten_args(self.inputs, self.constant_args)
         if self.op_overload is traced_ops.backward:
-            _, input, weight, numbers, _, wanted = arguments
-            directions, has_bias = [one for one in (GRAD_INPUT, GRAD_WEIGHT) if wanted[one - 1]], False
+            _, input, weight, numbers, _, needs_grad = arguments
+            directions, has_bias = [one for one in (GRAD_INPUT, GRAD_WEIGHT) if needs_grad[one - 1]], False
         else:
             input, weight, bias, numbers, *_ = arguments
             directions, has_bias = [FORWARD], bias is not None
@@ -198,9 +198,11 @@ def _with_copies(numbers: Any) -> Any:
     return [*numbers, traced_ops.COPIES] if is_frozen and not config.triton.cudagraphs else numbers
 
 
-def _lower_backward(grad_output: Any, input: Any, weight: Any, numbers: Any, channels_last: Any, wanted: Any) -> Any:
+def _lower_backward(
+    grad_output: Any, input: Any, weight: Any, numbers: Any, channels_last: Any, needs_grad: Any
+) -> Any:
     input, weight, channels_last = _named(traced_ops.gradient_formats, input, weight, numbers)
-    return _run(traced_ops.backward, grad_output, input, weight, numbers, list(channels_last), wanted)
+    return _run(traced_ops.backward, grad_output, input, weight, numbers, list(channels_last), needs_grad)
 
 
 def _lower_forward_then(

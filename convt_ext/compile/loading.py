@@ -1,8 +1,8 @@
 """Benchmarks the directions of a layer when a compiled program is loaded, before it runs.
 
-Eager calls are benchmarked after some hundred calls (tuning/race.py). A compiled program usually runs often, and a CUDA
-graph keeps the choices of its first run. So the code of a program calls `choose` for each op of convt_ext when it is
-loaded, also from a cache on disk; inductor.py writes these calls. Also called by choice.py for layers that train.
+Eager calls are benchmarked after some hundred calls (tuning/benchmark.py). A compiled program usually runs often, and a
+CUDA graph keeps the choices of its first run. So the code of a program calls `choose` for each op of convt_ext when it
+is loaded, also from a cache on disk; inductor.py writes these calls. Also called by choice.py for layers that train.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import partial
 import torch
 
 from .._torch import disable_current_modes
-from ..chosen import Chosen
+from ..auto_dispatch import AutoDispatch
 from ..geometry import memory_format, output_size
-from ..tuning.verdicts import FORWARD
+from ..tuning.choices import FORWARD
 from . import measure, traced_ops
 
 Strided = tuple[Sequence[int], Sequence[int]]  # the sizes and strides of a tensor
@@ -33,7 +33,7 @@ def choose(
     """Makes the final choices for these directions if PyTorch's switches request benchmarks; else does nothing.
 
     Args:
-        directions: numbers of verdicts.py.
+        directions: numbers of choices.py.
         numbers: argument of `convt_ext::conv_transpose2d` (traced_ops.py).
     """
     if not measure.is_possible(device):
@@ -46,7 +46,7 @@ def choose(
             size = output_size(x.shape, w.shape, *traced_ops.arguments_of(numbers))
             bias = drawn(size[1:2], (1,)) if has_bias else None
             chosen = traced_ops.directions_now(x, w, bias, numbers)
-            if not isinstance(chosen, Chosen):
+            if not isinstance(chosen, AutoDispatch):
                 return
             grad_output = None
             if any(direction != FORWARD for direction in directions):

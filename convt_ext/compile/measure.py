@@ -17,11 +17,11 @@ from torch import Tensor
 
 from .. import ops, planner
 from .._torch import disable_current_modes
-from ..directions import Eager, torch_forward
+from ..directions import NativeConv, torch_forward
 from ..geometry import memory_format
 from ..gpu_clock import GpuClock
-from ..tuning import race
-from ..tuning.verdicts import FORWARD, find, remember
+from ..tuning import benchmark
+from ..tuning.choices import FORWARD, find, remember
 from .costs import Times, known_times
 from .steps import Steps
 
@@ -33,7 +33,7 @@ _known: dict[Hashable, Times] = {}
 
 def is_possible(device: torch.device) -> bool:
     """Returns whether PyTorch's switches request measurements, and the device is a GPU without an active capture."""
-    return race.is_wanted() and device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
+    return benchmark.is_enabled() and device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
 
 
 def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.device) -> Times:
@@ -70,25 +70,25 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
     operands = [drawn(size, torch.empty(size, device="meta").stride()) for size in steps.sizes]
 
     def ours(number: int) -> Tensor:
-        return ops.run_forward(input, weight, None, Eager(arguments, (number, 0, 0)).call)
+        return ops.run_forward(input, weight, None, NativeConv(arguments, (number, 0, 0)).call)
 
     def theirs() -> Tensor:
         return torch_forward(input, weight_of_torch, None, arguments)
 
-    verdict = find(problem, FORWARD) or race.run(problem, FORWARD, ours, theirs, device)
-    if verdict is not None:
+    choice = find(problem, FORWARD) or benchmark.run(problem, FORWARD, ours, theirs, device)
+    if choice is not None:
         for one in {problem, problem._replace(has_bias=has_bias)}:
             if find(one, FORWARD) is None:
-                remember(one, FORWARD, verdict)
+                remember(one, FORWARD, choice)
     found = known_times(problem)
-    if verdict is None or verdict.by_torch:
+    if choice is None or choice.by_torch:
         return found
 
     def fused() -> Tensor:
-        call = Eager(arguments, (verdict.candidate, 0, 0)).call
+        call = NativeConv(arguments, (choice.candidate, 0, 0)).call
         return ops.run_forward_then(input, weight, None, call, steps.operations, steps.numbers, operands)
 
-    calls = [lambda: ours(verdict.candidate), theirs, fused]
+    calls = [lambda: ours(choice.candidate), theirs, fused]
     ours_us, torch_us, *fused_us = time_calls(calls if steps.operations else calls[:2], device)
     return Times(ours_us, torch_us, found.fuses, fused_us[0] if fused_us else None, is_measured=True)
 
@@ -102,4 +102,4 @@ def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device) -> list
             call()
         return [clock.times_us(calls, flush) for _ in range(_ROUNDS)]
 
-    return [statistics.median(of_call) for of_call in zip(*race.timed(rounds, device), strict=True)]
+    return [statistics.median(of_call) for of_call in zip(*benchmark.timed(rounds, device), strict=True)]

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from .. import _torch, autograd, fused, ops
-from ..directions import Eager
+from ..directions import NativeConv
 from ..epilogue import Step, lists_of, steps_in
 from . import traced_ops
 
@@ -66,8 +66,8 @@ def _run_by_name(input, weight, bias, stride, padding, output_padding, groups, d
 
 
 @functools.lru_cache(256)
-def _named_directions(arguments: tuple[Any, ...]) -> Eager:
-    return Eager(arguments)
+def _named_directions(arguments: tuple[Any, ...]) -> NativeConv:
+    return NativeConv(arguments)
 
 
 def _fake(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:

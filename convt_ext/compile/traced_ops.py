@@ -27,7 +27,7 @@ from torch import Tensor
 
 from .. import _torch, autograd, frozen, ops, routing, scopes
 from .._torch import forward_ad, register_flop_formula
-from ..directions import ByTorch, Directions, Eager, Gradients
+from ..directions import AtenConv, Directions, Gradients, NativeConv
 from ..epilogue import Step
 from ..geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from ..precision import cudnn_enabled
@@ -74,12 +74,12 @@ class Traced(Directions):
         with _torch.AutoDispatchBelowAutograd():
             return grad_output.sum((0, 2, 3))  # Inductor fuses it with its neighbours
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         of_input = of_weight = None
-        if wanted[0] or wanted[1]:
+        if needs_grad[0] or needs_grad[1]:
             with _torch.AutoDispatchBelowAutograd():
-                of_input, of_weight = backward(grad_output, input, weight, self.numbers, None, list(wanted[:2]))
-        return of_input, of_weight, self.grad_bias(grad_output) if wanted[2] else None
+                of_input, of_weight = backward(grad_output, input, weight, self.numbers, None, list(needs_grad[:2]))
+        return of_input, of_weight, self.grad_bias(grad_output) if needs_grad[2] else None
 
 
 def arguments_of(numbers: Sequence[int]) -> tuple[Any, ...]:
@@ -101,9 +101,9 @@ def gradient_formats(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> t
     return channels_last, grad_weight_is_channels_last(channels_last, input.shape, input.stride())
 
 
-def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> Eager | ByTorch:
+def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[int]) -> NativeConv | AtenConv:
     """Returns the implementation of the three directions under PyTorch's current switches."""
-    if scopes.now().word is not None:  # a context that is active at run time but was not active during tracing
+    if scopes.now().requested is not None:  # a context that is active at run time but was not active during tracing
         with flags():
             return directions_now(input, weight, bias, numbers)
     arguments = stride, padding, output_padding, groups, dilation = arguments_of(numbers)
@@ -113,7 +113,7 @@ def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: 
     decision = routing.route(
         input, weight, bias, stride, padding, output_padding, groups, dilation, None, lowers=False
     )  # fmt: skip
-    return ByTorch(arguments) if isinstance(decision, routing.Reason) else decision[3]
+    return AtenConv(arguments) if isinstance(decision, routing.Reason) else decision[3]
 
 
 def run_forward(input, weight, bias, numbers, channels_last, steps: Sequence[Step] = ()) -> Tensor:
@@ -127,7 +127,7 @@ def run_forward(input, weight, bias, numbers, channels_last, steps: Sequence[Ste
         copies = None if copies is None else copies.cast(input.dtype)
         weight = weight.to(input.dtype) if copies is None else copies.weight
     directions = directions_now(input, weight, bias, numbers)
-    if copies is None or not isinstance(directions, Eager):
+    if copies is None or not isinstance(directions, NativeConv):
         directions.count(True, False)
     elif directions.serves(input, weight, bias, 0):
         return formatted(copies.run(input, bias, directions, steps), channels_last)
@@ -135,13 +135,13 @@ def run_forward(input, weight, bias, numbers, channels_last, steps: Sequence[Ste
     return formatted(result, channels_last)
 
 
-def run_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
-    """As `run_forward`, for the wanted gradients of input and weight."""
+def run_backward(grad_output, input, weight, numbers, channels_last, needs_grad) -> tuple[Tensor | None, ...]:
+    """As `run_forward`, for those gradients of input and weight that `needs_grad` selects."""
     if channels_last is None:
         channels_last = gradient_formats(input, weight, numbers)
     directions = directions_now(input, weight, None, numbers)
     directions.count(False, True)
-    of_input, of_weight, _ = directions.gradients(grad_output, input, weight, (*wanted, False))
+    of_input, of_weight, _ = directions.gradients(grad_output, input, weight, (*needs_grad, False))
     return (
         None if of_input is None else formatted(of_input, channels_last[0]),
         None if of_weight is None else formatted(of_weight, channels_last[1]),
@@ -162,12 +162,12 @@ def fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:
     return ops.empty(output_size(input.shape, weight.shape, *arguments_of(numbers)), input, channels_last)
 
 
-def _fake_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
+def _fake_backward(grad_output, input, weight, numbers, channels_last, needs_grad) -> tuple[Tensor | None, ...]:
     if channels_last is None:
         channels_last = gradient_formats(input, weight, numbers)
     return tuple(
-        ops.empty(one.shape, one, last) if is_wanted else None
-        for one, last, is_wanted in zip((input, weight), channels_last, wanted, strict=True)
+        ops.empty(one.shape, one, last) if needed else None
+        for one, last, needed in zip((input, weight), channels_last, needs_grad, strict=True)
     )
 
 
@@ -178,14 +178,14 @@ def _record_forward(input, weight, bias, numbers, channels_last) -> Tensor:
     return autograd.forward(input, weight, bias, Traced(numbers))
 
 
-def _record_backward(grad_output, input, weight, numbers, channels_last, wanted) -> tuple[Tensor | None, ...]:
+def _record_backward(grad_output, input, weight, numbers, channels_last, needs_grad) -> tuple[Tensor | None, ...]:
     if only_runs(input, grad_output, weight):
-        return run_backward(grad_output, input, weight, numbers, channels_last, wanted)
+        return run_backward(grad_output, input, weight, numbers, channels_last, needs_grad)
     autograd.refuse_tangents("conv_transpose2d_backward", grad_output, input, weight)
     directions = Traced(numbers)
     return (
-        autograd.grad_input(grad_output, input, weight, directions) if wanted[0] else None,
-        autograd.grad_weight(grad_output, input, weight, directions) if wanted[1] else None,
+        autograd.grad_input(grad_output, input, weight, directions) if needs_grad[0] else None,
+        autograd.grad_weight(grad_output, input, weight, directions) if needs_grad[1] else None,
     )
 
 
@@ -202,8 +202,8 @@ def only_runs(input: Tensor, *others: Tensor | None) -> bool:
     )
 
 
-def _backward_flops(grad_output_shape, input_shape, weight_shape, numbers, channels_last, wanted, **kwargs) -> int:
-    return sum(wanted) * ops.forward_flops(input_shape, weight_shape, out_shape=grad_output_shape)
+def _backward_flops(grad_output_shape, input_shape, weight_shape, numbers, channels_last, needs_grad, **kwargs) -> int:
+    return sum(needs_grad) * ops.forward_flops(input_shape, weight_shape, out_shape=grad_output_shape)
 
 
 _library = torch.library.Library("convt_ext", "FRAGMENT")

@@ -27,19 +27,19 @@ _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 
 
 def conv_transpose2d(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, word, is_frozen=False
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen=False
 ) -> Tensor:
     """Traces `convt_ext.conv_transpose2d`.
 
     Args:
-        word: its keywords (request.py).
+        requested: its keywords (request.py).
         is_frozen: `freeze` keeps copies of the weight, and the call records no gradient.
     """
-    decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, word, is_frozen)
+    decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen)
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None and input.dtype in routing.DTYPES:
             by_switches = _class_by_switches(input.dtype, input.get_device(), _is_exporting())
-            routing.refuse_if_ours(decision, input.dtype, word, scopes.traced_word(), by_switches)
+            routing.refuse_if_requested(decision, input.dtype, requested, scopes.traced_request(), by_switches)
         if isinstance(decision, routing.Unavailable):
             _warn_once(decision.text, decision.remedy)
         return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
@@ -48,7 +48,7 @@ def conv_transpose2d(
     return result.squeeze(0) if input.dim() == 3 else result
 
 
-def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, word, is_frozen):
+def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen):
     """As `routing.route`, for symbolic sizes too: returns an op and its arguments, or why PyTorch's operator runs."""
     reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
     if reason is not None:
@@ -63,7 +63,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         return reason
     index = input.get_device()
     exporting = _is_exporting()
-    asked = request.merged(word, scopes.traced_word())
+    asked = request.merged(requested, scopes.traced_request())
     selected = precisions.select(asked, dtype, _class_by_switches(dtype, index, exporting), was_float32)
     if selected.backend == "torch":
         return routing.BACKEND
@@ -153,7 +153,7 @@ def _may_be_ours(served: str, index: int, exporting: bool) -> bool:
     """Returns whether convt_ext may run a call that chooses; in an export only one of an exact class."""
     if exporting:
         return served in precisions.EXACT_CLASSES
-    return routing.may_be_ours(served, planner.device_numbers(index))
+    return routing.may_run_convt_ext(served, planner.device_numbers(index))
 
 
 @constant

@@ -27,7 +27,7 @@ from convt_ext.demo import comparisons, exact, models, tables
 from convt_ext.demo.comparisons import Comparison, Step
 from convt_ext.demo.elsewhere import show_elsewhere, show_figures
 from convt_ext.precision import ERROR_LIMITS
-from convt_ext.tuning import race
+from convt_ext.tuning import benchmark
 
 _BUDGET_MS = 100.0
 _REDUCED_SIZE = 24
@@ -61,7 +61,7 @@ def run_demo(chart: Path, *, force_cpu: bool = False, bits: bool = False) -> int
         device = torch.device("cuda", torch.cuda.current_device())
         timer = CudaTimer(device, _BUDGET_MS)
         # Both sides benchmark each shape in its first call.
-        with cudnn_benchmark(), race.forced(True):
+        with cudnn_benchmark(), benchmark.forced(True):
             if bits:
                 return 0 if _compare_bits(console, device, timer) else 1
             return 0 if _demo_on_gpu(console, device, timer, chart) else 1

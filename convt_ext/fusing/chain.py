@@ -30,7 +30,7 @@ class Functional:
 
     # Attributes of the module.
     _frozen: ClassVar[None] = None
-    _word: ClassVar[None] = None
+    _requested: ClassVar[None] = None
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ def _may_fuse(conv: Any, input: Any) -> bool:
         and type(conv.weight) in routing.PLAIN
         and conv.weight.is_floating_point()
         and is_bare(conv)
-        and conv._word is None
+        and conv._requested is None
         and not _torch.has_any_global_hook()
         and _torch.tracing_state() is None
         and not _torch.transforms_active()

@@ -2,8 +2,8 @@
 
 | file | content |
 |---|---|
-| verdicts.py | implementation and plan of a direction of a problem, and the source of the choice |
-| race.py | when a shape is benchmarked; times the best convt_ext plans and PyTorch's operator in a call |
+| choices.py | implementation and plan of a direction of a problem, and the source of the choice |
+| benchmark.py | when a shape is benchmarked; times the best convt_ext plans and PyTorch's operator in a call |
 | files.py | tuning files: reading, writing, merging, finding a call |
 | measuring.py | public API: measuring a model or calls ahead of time, files in force, replay, agreement of ranks |
 | restoring.py | runs a model or function and restores gradients, buffers and random number generators |

@@ -8,7 +8,7 @@
 
 An entry identifies a plan by its kernel and its tile. It applies to GPUs with the same numbers, and to the measured
 kernels, or to any kernels with such a plan if "kernels" is empty. PyTorch's time applies to its cuDNN, and with a
-margin to others. An entry that does not fit is a miss, not an error. Called by verdicts, measuring and command.
+margin to others. An entry that does not fit is a miss, not an error. Called by choices, measuring and command.
 """
 
 from __future__ import annotations

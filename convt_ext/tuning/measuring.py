@@ -1,8 +1,8 @@
 """`tune` measures the calls of a model ahead of time; `load`, `unload`, `replay` and `agree` select the measurements in
 force. Public in `convt_ext.tuning`.
 
-`tune` runs the benchmarks of race.py in the first call of each shape, and writes a file that can be kept, merged and
-committed.
+`tune` runs the benchmarks of benchmark.py in the first call of each shape, and writes a file that can be kept, merged
+and committed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn
 from .. import planner, routing
 from ..convert import convert
 from ..modules import ConvTranspose2d
-from . import files, race, restoring, verdicts
+from . import benchmark, choices, files, restoring
 
 
 def tune(
@@ -69,7 +69,7 @@ def tune(
             target = convert(target)
     with _measuring():
         restoring.run(target, inputs, named, backward)
-        found = as_entries(verdicts.measured())
+        found = as_entries(choices.measured())
     if not found:
         raise RuntimeError(
             "convt_ext.tuning.tune measured nothing: it needs a CUDA GPU that the kernels support (python -m convt_ext "
@@ -85,35 +85,35 @@ def tune(
 @contextmanager
 def _measuring() -> Iterator[None]:
     """Makes the first call of each shape benchmark each direction, regardless of earlier measurements."""
-    before, earlier = race.force(True), verdicts.measured()
+    before, earlier = benchmark.force(True), choices.measured()
     routing.forget()
     try:
-        with verdicts.begun_again():
+        with choices.begun_again():
             yield
-        measured = verdicts.measured()
+        measured = choices.measured()
     except BaseException:
         measured = []
         raise
     finally:
-        race.force(before)
-        verdicts.forget_measured()
+        benchmark.force(before)
+        choices.forget_measured()
         for one in (*earlier, *measured):
-            verdicts.remember(*one)
+            choices.remember(*one)
         routing.forget()
 
 
-def as_entries(measured: list[tuple[planner.Problem, int, verdicts.Verdict]]) -> files.Measured:
+def as_entries(measured: list[tuple[planner.Problem, int, choices.Choice]]) -> files.Measured:
     """Returns benchmarks of this process as entries of a file, without those of tensors that are not dense."""
     found: files.Measured = {}
-    for problem, direction, verdict in measured:
+    for problem, direction, choice in measured:
         key = files.key_of(problem, direction)
-        if key is None or verdict.source != verdicts.MEASURED:
+        if key is None or choice.source != choices.MEASURED:
             continue
         answer = planner.plan(problem, direction)
         assert answer is not None  # it was benchmarked
-        plan = answer["candidates"][verdict.candidate]
+        plan = answer["candidates"][choice.candidate]
         knobs = {name: value for name, value in plan.items() if name not in planner.OF_EVERY_PLAN}
-        entry = files.Entry(plan["kernel"], knobs, round(verdict.ours_us, 2), round(verdict.torch_us, 2))
+        entry = files.Entry(plan["kernel"], knobs, round(choice.ours_us, 2), round(choice.torch_us, 2))
         found.setdefault(_environment(problem), {})[key] = entry
     return found
 
@@ -191,11 +191,11 @@ def replay() -> Iterator[None]:
         >>> with convt_ext.tuning.replay():
         ...     y = convt_ext.conv_transpose2d(torch.randn(1, 8, 5, 5), torch.randn(8, 4, 4, 4))
     """
-    before = race.force(False)
+    before = benchmark.force(False)
     try:
         yield
     finally:
-        race.force(before)
+        benchmark.force(before)
 
 
 def agree(group: Any = None) -> None:
@@ -216,11 +216,11 @@ def agree(group: Any = None) -> None:
     import torch.distributed as dist
 
     known = files.merged(
-        [measured for _, measured in reversed(list(files.in_force()))] + [as_entries(verdicts.measured())]
+        [measured for _, measured in reversed(list(files.in_force()))] + [as_entries(choices.measured())]
     )
     box = [known]
     dist.broadcast_object_list(box, src=dist.get_global_rank(group, 0) if group is not None else 0, group=group)
     files.choose("rank 0", box[0])
-    verdicts.forget_measured()
-    race.force(False)
+    choices.forget_measured()
+    benchmark.force(False)
     routing.forget()

@@ -113,7 +113,7 @@ class Problem:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]:
-        """Of input, weight and bias."""
+        """Returns the sizes of input, weight and bias."""
         bias = None if self.bias is None else (self.bias,)
         return (self.batch, self.c_in, *self.size), (*self.channels, *self.kernel), bias
 
@@ -244,11 +244,11 @@ def test_the_most_elements_of_a_result():
         assert (problem.our_size() == (2**28, 2**28, height, 1)) == is_legal
 
 
-# Taps whose first and last are so far apart.
+# The distance of first and last tap.
 TAPS = {LIMIT - 1: {"kernel": 234, "dilation": (LIMIT - 1) // 233}, LIMIT: {"kernel": 257, "dilation": LIMIT // 256}}
 
-# Of each quantity that is compared with the limit: a problem of which it alone is so large. Where there is an axis, the
-# other axis holds one pixel.
+# For each quantity that is compared with the limit: a problem in which only this quantity is that large. With an axis,
+# the other axis holds one pixel.
 LARGE = {
     "stride": lambda value, axis: along(axis, stride=value),
     "padding": lambda value, axis: along(

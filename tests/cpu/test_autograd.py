@@ -155,10 +155,10 @@ def test_the_class_is_resolved_in_forward():
 @each_case("k4s2p1", "channels_last")
 @pytest.mark.parametrize(("slower", "name"), [(1, "grad_input"), (2, "grad_weight")])
 def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch, slower, name, case):
-    def choice(problem, direction):
-        return planner.Choice(300.0, 200.0 if direction == slower else 400.0, 0)
+    def best_plan(problem, direction):
+        return planner.BestPlan(300.0, 200.0 if direction == slower else 400.0, 0)
 
-    monkeypatch.setattr(planner, "choice", choice)
+    monkeypatch.setattr(planner, "best_plan", best_plan)
     everything = ["forward", "grad_input", "grad_weight", "grad_bias"]
     operands = leaves(case, torch.float32)
     mine = gradients(ours, case, operands)
@@ -170,17 +170,17 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch, slowe
     assert everything == RAN
     RAN.clear()
     result = ours(*operands, **case.arguments)
-    with tf32(True):  # what is PyTorch's follows its switches, as its operator does
+    with tf32(True):  # directions that PyTorch computes follow its switches
         result.sum().backward()
     assert [op for op in everything if op != name] == RAN
 
 
 @pytest.mark.parametrize("ours_are", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2), ()])
 def test_each_direction_goes_to_the_faster_one(monkeypatch, ours_are):
-    def choice(problem, direction):
-        return planner.Choice(30.0, 31.0 if direction in ours_are else 29.0, 0)
+    def best_plan(problem, direction):
+        return planner.BestPlan(30.0, 31.0 if direction in ours_are else 29.0, 0)
 
-    monkeypatch.setattr(planner, "choice", choice)
+    monkeypatch.setattr(planner, "best_plan", best_plan)
     x, weight, _ = leaves(named("k4s2p1"), torch.float32)
     result = ours(x, weight, None, 2, 1)
     grads = torch.autograd.grad(result.square().sum(), (x, weight))
@@ -196,7 +196,7 @@ def test_each_direction_goes_to_the_faster_one(monkeypatch, ours_are):
 @pytest.mark.parametrize("asked", [(0, 1), (0, 1, 2), (0,), (1, 2), (2,)])
 def test_gradients_left_to_pytorch_are_one_call(monkeypatch, asked, case):
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction else 240.0, 0)
+        planner, "best_plan", lambda problem, direction: planner.BestPlan(30.0, 20.0 if direction else 240.0, 0)
     )
     operands = leaves(case, torch.float32)
     results = [f(*operands, **case.arguments) for f in (ours, F.conv_transpose2d)]

@@ -142,7 +142,7 @@ def test_pytorchs_operator_computes_the_one_gradient_that_is_asked_for(monkeypat
     theirs = F.conv_transpose2d(x, weight, bias, 2, 1)
     grad_output = torch.randn_like(theirs)
     arguments = ((2, 2), (1, 1), (0, 0), 1, (1, 1), False)
-    by_torch = directions.ByTorch(arguments)
+    by_torch = directions.AtenConv(arguments)
     assert not by_torch.by_name
     torch.testing.assert_close(by_torch.forward(x, weight, bias), theirs)
     found = [

@@ -9,8 +9,8 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from bench_cpu import SMALL
 from pretend_gpu import pretend_gpu  # noqa: F401
-from small_layers import SMALL
 
 import convt_ext
 from convt_ext import ops
@@ -71,7 +71,7 @@ def test_rows_have_exactly_the_promised_keys():
     assert len(identities) == len(rows)
 
 
-def test_gradients_of_what_pytorch_serves_are_pytorchs():
+def test_gradients_of_calls_that_pytorch_runs_are_pytorchs():
     for row in measure(settings(directions=("dx", "dw"), with_torch=False)):
         assert row["kernel"] == "torch"
         assert row["ours_us"] > 0
@@ -127,13 +127,6 @@ def test_both_sides_are_timed_by_turns():
     assert (row["ours_us"], row["torch_us"]) == (10.0, 20.0)
 
 
-def test_without_torch_only_ours_is_timed():
-    (row,) = measure(settings(layers=SMALL[:1], with_torch=False))
-    assert row["torch_us"] is None
-    assert row["torch_error"] is None
-    assert row["ours_us"] == 10.0
-
-
 def test_a_failing_side_is_recorded_and_the_other_one_kept(monkeypatch):
     def broken(*args, **kwargs):
         raise RuntimeError("no such plan")
@@ -164,12 +157,6 @@ def test_a_layer_that_does_not_fit_is_skipped_with_the_reason():
     assert isinstance(others[1], Skipped)
     assert others[1].num_rows == 1
     assert "GiB" in others[1].reason
-
-
-@pytest.mark.parametrize("layer", KERNELBENCH, ids=lambda layer: layer.name)
-def test_kernelbench_layers_fit_into_an_80_gib_gpu(layer):
-    assert needed_bytes(layer, 4, ("fwd",)) < 40 * 2**30
-    assert needed_bytes(layer, 4, DIRECTIONS) < 72 * 2**30
 
 
 def test_memory_need_covers_operands_and_results():
@@ -243,7 +230,7 @@ def timer(monkeypatch):
     return timer
 
 
-def test_timer_takes_the_median_of_calls_with_a_flush_before_each(timer):
+def test_timer_returns_the_median_of_calls_with_a_flush_before_each(timer):
     durations = itertools.chain([500.0, 300.0], itertools.cycle([2.0, 2.0, 9.0]))
 
     def call():

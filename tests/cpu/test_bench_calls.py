@@ -9,16 +9,15 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
-from small_layers import SMALL
+from bench_cpu import SMALL, FakeTimer, bench
 
 import convt_ext
-from convt_ext import __main__ as cli
-from convt_ext.bench import command, first_call, floors, report, runner
+from convt_ext.bench import command, first_call, floors, runner
 from convt_ext.bench.modes import MODES
 from convt_ext.bench.results import ResultFile, replace_file
 from convt_ext.bench.runner import Settings, Skipped, run
 from convt_ext.bench.summary import parts, served_by, summarise
-from convt_ext.tuning import race
+from convt_ext.tuning import benchmark
 
 CPU = torch.device("cpu")
 
@@ -38,11 +37,6 @@ class ListedTimer:
         return None
 
 
-class FixedTimer(ListedTimer):
-    def times_us(self, calls):
-        return [12.5] * len(calls)
-
-
 def measure(timer, **changes):
     values = {"layers": SMALL[:1], "modes": (MODES["default"],), "directions": ("fwd",), "layouts": ("nchw",)}
     return list(run(Settings(**{**values, "device": CPU, **changes}), timer, floors.H200, lambda: None))
@@ -56,7 +50,7 @@ def by_our_kernel(monkeypatch):
 # ---- a second timing
 
 
-def test_what_seems_slower_is_timed_again_and_the_better_time_of_each_side_counts(by_our_kernel):
+def test_slower_calls_are_timed_again_and_the_better_time_counts(by_our_kernel):
     (row,) = measure(ListedTimer((10.4, 10.0), (10.6, 9.5)))
     assert (row["chosen"], row["retimed"]) == ("ours", True)
     assert (row["ours_us"], row["torch_us"]) == (10.4, 9.5)
@@ -65,7 +59,7 @@ def test_what_seems_slower_is_timed_again_and_the_better_time_of_each_side_count
 
 
 @pytest.mark.parametrize("times", [(10.2, 10.0), (5.0, 10.0)])
-def test_what_is_not_slower_by_three_percent_is_timed_once(by_our_kernel, times):
+def test_calls_that_are_not_slower_by_three_percent_are_timed_once(by_our_kernel, times):
     (row,) = measure(ListedTimer(times))
     assert not row["retimed"]
     assert (row["ours_us"], row["torch_us"]) == times
@@ -97,7 +91,7 @@ def slow_once(seconds):
     return call, threads
 
 
-def test_a_first_call_is_timed_beside_pytorchs_second(monkeypatch):
+def test_a_first_call_is_timed_against_pytorchs_second(monkeypatch):
     """In PyTorch's first call cuDNN searches, for this thread only."""
     call, threads = slow_once(0.2)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
@@ -118,7 +112,7 @@ def test_pytorchs_time_is_taken_off(monkeypatch):
     assert row["first_call_ms"] == 12.0
 
 
-def test_without_races_no_first_call_is_timed(monkeypatch):
+def test_without_benchmarks_no_first_call_is_timed(monkeypatch):
     call, threads = slow_once(0.0)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
     (row,) = measure(ListedTimer((10.0, 10.0)), with_first_calls=False)
@@ -126,7 +120,7 @@ def test_without_races_no_first_call_is_timed(monkeypatch):
     assert set(threads) == {threading.main_thread()}
 
 
-def test_who_serves_is_asked_after_the_first_call(monkeypatch):
+def test_the_kernel_is_read_after_the_first_call(monkeypatch):
     """The first call may benchmark the shape and change the choice."""
     call, threads = slow_once(0.0)
     monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
@@ -148,10 +142,6 @@ def test_a_failing_first_call_is_a_failure_with_its_kernel(monkeypatch, by_our_k
 # ---- options
 
 
-def bench(words, timer=None):
-    return command.run_command(cli.make_parser().parse_args(["bench", *words]), ["bench", *words], timer=timer)
-
-
 def test_without_errors_no_reference_is_made(monkeypatch):
     monkeypatch.setattr(runner, "make_reference", lambda *_: pytest.fail("a reference was made"))
     (row,) = measure(ListedTimer((10.0, 10.0)), with_errors=False)
@@ -160,29 +150,23 @@ def test_without_errors_no_reference_is_made(monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "measures"), [([], True), (["--race", "on"], True), (["--race", "off"], False)])
-def test_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, words, measures):
+def test_option_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, words, measures):
     runs = []
 
-    class Watching(FixedTimer):
+    class Watching(FakeTimer):
         def times_us(self, calls):
-            runs.append(race._forced)
+            runs.append(benchmark._forced)
             return super().times_us(calls)
 
     out = tmp_path / "run.json"
     monkeypatch.setattr(command, "_layers", lambda args: list(SMALL[:1]))
     more = ["--no-errors", "--out", str(out), "--layouts", "nchw", "--default", "--precisions", "bf16"]
-    assert bench([*words, *more], Watching([])) == 0
+    assert bench([*words, *more], Watching(12.5)) == 0
     assert runs == [measures] * 2
-    assert race._forced is None
+    assert benchmark._forced is None
     rows = json.loads(out.read_text())["rows"]
     assert [row["first_call_ms"] is None for row in rows] == [not measures] * 2
     assert all(row["error"] is None for row in rows)
-
-
-def test_race_takes_on_or_off(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.make_parser().parse_args(["bench", "--race", "maybe"])
-    assert "invalid choice: 'maybe'" in capsys.readouterr().err
 
 
 # ---- the summary
@@ -221,7 +205,7 @@ def test_the_summary_of_all_calls():
     assert found.speedup == pytest.approx(product ** (1 / 5))
     assert found.speedup_of_ours == pytest.approx(product ** (1 / 4))
     assert found.worst == pytest.approx(0.5)
-    # What PyTorch serves takes PyTorch's time, however long its second measurement on our side was.
+    # A call that PyTorch's operator runs counts PyTorch's time, whatever the second measurement was.
     assert found.ours_ms == pytest.approx(0.0606)
     assert found.torch_ms == pytest.approx(0.080)
     assert found.first_calls_ms == (30.0, -2.0, 5.0)
@@ -239,7 +223,7 @@ def test_exactly_the_share_is_not_slower():
     assert summarise([row(102.0, 100.0), row(110.0, 100.0)]).num_slower == (1, 1, 0)
 
 
-def test_older_rows_say_who_served_by_the_kernel():
+def test_older_rows_name_the_implementation_by_the_kernel():
     older = [{key: value for key, value in one.items() if key != "chosen"} for one in (*ROWS[3:5], row(None, None))]
     older[2]["kernel"] = None
     assert [served_by(one) for one in older] == ["ours", "torch", None]
@@ -271,18 +255,6 @@ def test_a_kept_file_is_summed_up_without_a_gpu(tmp_path, capsys, monkeypatch):
     assert [cell.strip() for cell in line.split("│")[1:-1]] == [
         *("all", "5", "4", "3", "2", "1", "1.135x", "1.172x", "0.50x", "0.06", "0.08")
     ]
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path, capsys):
-    assert bench(["--summary", str(tmp_path / "none.json")]) == 2
-    assert "No such file" in capsys.readouterr().err
-
-
-def test_a_run_ends_with_the_summary(capsys):
-    report.print_summary(report.make_console(), ROWS[:5], [Skipped("huge", "too large", 1)])
-    text = capsys.readouterr().out
-    assert "│ all" in text
-    assert "lack a time" not in text
 
 
 def test_a_file_that_grows_is_written_as_one_that_is_whole(tmp_path):

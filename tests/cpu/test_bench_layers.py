@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from small_layers import SMALL
+from bench_cpu import SMALL
 
 from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, CSV_COLUMNS, KERNELBENCH, Layer, read_csv, select_layers
@@ -141,7 +141,7 @@ def test_reference_slice_is_the_float64_result(layer, direction):
     assert torch.allclose(torch_call(layer, direction, operands)(), expected)
 
 
-def test_reference_takes_first_and_last_image_and_enough_elements():
+def test_reference_contains_first_and_last_image_and_enough_elements():
     layer = Layer("many_images", 40, 2, 2, 6, 6, (3, 3), (2, 2))
     reference = make_reference(layer, "fwd", make_operands(layer, torch.float32, CPU))
     images = reference.index.tolist()
@@ -151,7 +151,7 @@ def test_reference_takes_first_and_last_image_and_enough_elements():
     assert 4096 <= reference.value.numel() < 6000
 
 
-def test_grouped_weight_gradient_reference_takes_whole_groups():
+def test_grouped_weight_gradient_reference_contains_whole_groups():
     layer = Layer("depthwise", 2, 600, 600, 4, 4, (4, 4), (2, 2), (1, 1), (0, 0), 600)
     operands = make_operands(layer, torch.float32, CPU, gradients=True)
     reference = make_reference(layer, "dw", operands)

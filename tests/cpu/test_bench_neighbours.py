@@ -7,10 +7,10 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from bench_cpu import FakeTimer, bench
 
-from convt_ext import __main__ as cli
 from convt_ext import ops
-from convt_ext.bench import command, neighbour_report, neighbour_summary, neighbours, report, runner
+from convt_ext.bench import neighbour_report, neighbour_summary, neighbours, report, runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import MODES, by_name
 from convt_ext.bench.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
@@ -44,20 +44,6 @@ def test_a_neighbour_differs_in_one_argument():
         assert len(differences) == (layer.change is not None), layer
 
 
-def test_no_layer_of_the_grid_is_there_twice():
-    found = [json.dumps(problem(layer)) for layer in grid()]
-    assert len(set(found)) == len(found)
-
-
-def test_the_bases_are_of_many_kinds():
-    assert {1, 16, 256} <= {base.n for base in BASES}
-    assert {((3, 3), (1, 1)), ((2, 2), (2, 2)), ((8, 8), (4, 4))} <= {(base.k, base.s) for base in BASES}
-    assert min(base.c_out for base in BASES) <= 16
-    assert max(base.c_in for base in BASES) >= 768
-    assert min(base.h for base in BASES) <= 16
-    assert max(base.h for base in BASES) >= 768
-
-
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.name)
 def test_only_what_pytorch_refuses_is_left_out(base):
     for change in CHANGES:
@@ -83,28 +69,16 @@ def test_a_base_is_chosen_with_its_neighbours_and_a_neighbour_with_its_base():
 
 
 def test_by_name_half_precision_is_asked_for_too():
-    assert [by_name(MODES[name]).word for name in ("tf32", "tf32x3", "ieee")] == ["convt_ext:tf32", "tf32x3", "exact"]
-    assert [by_name(MODES[name]).word for name in ("bf16", "f16")] == ["convt_ext:"] * 2
+    assert [by_name(MODES[name]).requested for name in ("tf32", "tf32x3", "ieee")] == [
+        "convt_ext:tf32",
+        "tf32x3",
+        "exact",
+    ]
+    assert [by_name(MODES[name]).requested for name in ("bf16", "f16")] == ["convt_ext:"] * 2
     assert by_name(MODES["bf16"]).name == "bf16"
 
 
 # ---- the command
-
-
-class FixedTimer:
-    """Runs every call once and reports 12.5 µs."""
-
-    def times_us(self, calls):
-        for call in calls:
-            call()
-        return [12.5] * len(calls)
-
-    def peak_bytes(self, call):
-        return None
-
-
-def bench(words, timer=None):
-    return command.run_command(cli.make_parser().parse_args(["bench", *words]), ["bench", *words], timer=timer)
 
 
 def test_rows_have_their_base_and_change(monkeypatch, tmp_path, capsys):
@@ -113,7 +87,7 @@ def test_rows_have_their_base_and_change(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(runner, "kernel_of", lambda *_: "patch_bf16")
     out = tmp_path / "run.json"
     words = ["--neighbours", "--layers", "*/w-1", "*/g=2", "--precisions", "bf16", "--layouts", "nhwc", "--no-errors"]
-    assert bench([*words, "--out", str(out)], FixedTimer()) == 0
+    assert bench([*words, "--out", str(out)], FakeTimer(12.5)) == 0
     rows = json.loads(out.read_text())["rows"]
     found = [(row["layer"], row["base"], row["change"], row["w"], row["g"]) for row in rows]
     assert found == [
@@ -142,13 +116,13 @@ def test_a_dry_run_shows_estimates_over_the_floor(capsys):
     assert all(1 <= float(cell) < 10 for cell in line.split("│")[2:-1])
 
 
-def test_a_dry_run_without_a_binary_says_why(monkeypatch, capsys):
+def test_a_dry_run_without_a_binary_reports_the_reason(monkeypatch, capsys):
     monkeypatch.setattr("convt_ext._extension.load_error", "it is not there")
     assert bench(["--neighbours", "--dry-run", "--layers", "up2"]) == 0
     assert "No plans: it is not there" in capsys.readouterr().out
 
 
-# ---- what the rows say
+# ---- content of the rows
 
 
 def row(change, ours, floor, theirs=None, **more):
@@ -172,7 +146,7 @@ ROWS = [
 ]
 
 
-def test_neighbours_beside_their_base():
+def test_neighbours_compared_with_their_base():
     found = neighbour_summary.beside_bases(ROWS)
     assert [(one.row["change"], one.own, one.of_base, one.jump) for one in found] == [
         ("w-1", 4.0, 2.0, 2.0),
@@ -192,14 +166,14 @@ def test_the_figures():
     assert (of_weight.num_judged, of_weight.worst, of_weight.jump, of_weight.num_slower) == (1, 10.0, None, 1)
 
 
-def test_calls_that_pytorch_serves_say_nothing_of_our_kernels():
+def test_calls_that_pytorch_runs_are_not_judged():
     served = [row(None, 100.0, 50.0, 50.0, chosen="torch", kernel="torch")]
     assert neighbour_summary.beside_bases([*served, row("w-1", 240.0, 60.0)]) == []
     (figures,) = neighbour_summary.figures(served).values()
     assert (figures.num_judged, figures.mean, figures.num_compared) == (0, None, 0)
 
 
-def test_what_is_slower_than_pytorch_worst_first():
+def test_calls_slower_than_pytorch_worst_first():
     assert [row["direction"] for row in neighbour_summary.slower_than_torch(ROWS)] == ["dw", "fwd"]
 
 

@@ -8,14 +8,14 @@ import math
 from functools import partial
 from pathlib import Path
 
+import bench_cpu
 import pytest
 import torch
 from torch import nn
 
 import convt_ext
-from convt_ext import __main__ as cli
-from convt_ext.bench import ahead, command, drawn_programs, program_rows, program_sets, program_summary
-from convt_ext.bench.chains import CHAINS, make_chain
+from convt_ext.bench import ahead, drawn_programs, program_rows, program_sets, program_summary
+from convt_ext.bench.chains import make_chain
 from convt_ext.bench.drawn_programs import DRAWN
 from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
 from convt_ext.bench.layers import BUILT_IN, Layer
@@ -94,21 +94,6 @@ def measure(mode, chosen=TINY, timer=None, dtypes=("float32",)):
 # ---- programs
 
 
-def test_the_programs_span_what_they_are_to_span():
-    assert len({program.name for program in LAYER_PROGRAMS}) == len(LAYER_PROGRAMS) >= 12
-    layers = [program.layer for program in LAYER_PROGRAMS]
-    channels = {number for layer in layers for number in (layer.c_in, layer.c_out)}
-    assert (min(channels), max(channels)) == (64, 512)
-    assert {layer.k for layer in layers} == {(2, 2), (3, 3), (4, 4)}
-    assert {layer.s for layer in layers} == {(2, 2)}
-    assert all(16 <= layer.n <= 128 for layer in layers)
-    assert all(layer.output_size == (2 * layer.h, 2 * layer.w) for layer in layers)
-    for layer in layers:
-        flops = 2 * math.prod((*layer.input_shape, layer.c_out, *layer.k))
-        moved = 4 * (math.prod(layer.input_shape) + math.prod(layer.output_shape))
-        assert 3e-5 < max(flops / 480e12, moved / 4.3e12) < 3e-3, layer.name  # seconds at an H200's rates
-
-
 def test_no_layer_is_one_that_tables_and_fits_are_of():
     folder = Path(__file__).parents[2] / "benchmarks"
     if not folder.is_dir():
@@ -145,14 +130,6 @@ def test_every_input_of_a_program_counts():
         assert not torch.allclose(model(image, residual), model(image, residual + 1))
 
 
-def test_the_other_sets():
-    names = [program.name for programs in program_sets.MODES.values() for program in programs]
-    assert len(set(names)) == len(names) - len(LAYER_PROGRAMS)  # which are run in two modes
-    assert (len(LEVEL2), len(CHAINS), len(DRAWN)) == (11, 12, 24)
-    sets = [program_sets.set_of(name) for name in ("tanh", LEVEL2[0].name, CHAINS[0].name, DRAWN[0].name, "U-Net")]
-    assert sets == ["layers", "level 2", "chains", "drawn", "steps"]
-
-
 def test_a_set_is_chosen_by_its_name():
     chosen = {
         case.program for case in program_rows.select_cases(["level 2", "steps", "tanh"], tuple(program_sets.MODES))
@@ -185,6 +162,18 @@ def test_programs_of_level_2_compute_something(program):
     assert not torch.allclose(result, other)
 
 
+# ---- rows
+
+
+def test_a_row_contains_the_choices():
+    row = {"choices": []}
+    with program_rows._logged_choices(row):
+        choice._LOG.info("%s: %s", "layer", choice.LayerChoice("fused", True))
+        choice._LOG.debug("not this")
+    choice._LOG.info("nor this")
+    assert row["choices"] == ["layer: fused in channels_last"]
+
+
 @pytest.mark.parametrize("norm", [False, True])
 def test_chains(norm):
     for channels, between in (((8, 4, 2, 2), False), ((8, 4, 2), True)):
@@ -194,18 +183,6 @@ def test_chains(norm):
         assert (kinds.count(nn.ConvTranspose2d), kinds.count(nn.Conv2d)) == (num_layers, between * (num_layers - 1))
         assert kinds.count(nn.BatchNorm2d) == norm * num_layers
         assert chain(torch.randn(1, channels[0], 3, 3)).shape == (1, channels[-1], 3 << num_layers, 3 << num_layers)
-
-
-# ---- rows
-
-
-def test_a_row_says_what_was_chosen():
-    row = {"choices": []}
-    with program_rows._logged_choices(row):
-        choice._LOG.info("%s: %s", "layer", choice.Choice("fused", True))
-        choice._LOG.debug("not this")
-    choice._LOG.info("nor this")
-    assert row["choices"] == ["layer: fused in channels_last"]
 
 
 @pytest.mark.parametrize("dtype", program_rows.DTYPES)
@@ -243,7 +220,7 @@ def test_in_compiled_mode_both_are_compiled_and_so_is_the_layer_alone(convert_th
     assert type(layer_of(theirs)) is nn.ConvTranspose2d
 
 
-def test_what_is_timed_is_ours_then_pytorchs_then_the_layer_alone(compiled):
+def test_convt_ext_then_pytorch_then_the_layer_alone_are_timed(compiled):
     timer = Timer()
     measure("eager", TINY[:1], timer)
     ((ours, theirs, bare),) = timer.results
@@ -282,7 +259,7 @@ def test_cudnn_searches_among_its_algorithms(monkeypatch):
     assert not torch.backends.cudnn.benchmark
 
 
-# ---- what rows say together
+# ---- summary of the rows
 
 
 def made_row(program, mode="eager", dtype="float32", **values):
@@ -311,9 +288,7 @@ def test_figures():
 # ---- the command
 
 
-def bench(words):
-    args = cli.make_parser().parse_args(["bench", *words])
-    return command.run_command(args, ["bench", *words], timer=Timer())
+bench = partial(bench_cpu.bench, timer=Timer())
 
 
 @pytest.fixture
@@ -361,11 +336,11 @@ def test_programs_are_compiled_ahead_in_processes(tiny, monkeypatch, tmp_path):
             started.append("waited")
 
     monkeypatch.setattr(ahead.subprocess, "Popen", Process)
-    monkeypatch.setattr(program_rows, "run", lambda *_, benchmark: started.append(benchmark) or iter(()))
+    monkeypatch.setattr(program_rows, "run", lambda *_, benchmarks: started.append(benchmarks) or iter(()))
     words = ["--programs", "tanh", "GELU", "scale", "--modes", "eager,compiled", "--ahead", "2", "--race", "off"]
     assert bench([*words, "--out", str(tmp_path / "programs.json")]) == 0
-    *processes, first, second, benchmark = started
-    assert (first, second, benchmark) == ("waited", "waited", False)
+    *processes, first, second, benchmarks = started
+    assert (first, second, benchmarks) == ("waited", "waited", False)
     assert [one[one.index("--programs") + 1 :] for one in processes] == [["tanh", "scale"], ["GELU"]]
     assert all(one[:4] == ["--modes", "compiled", "--race", "off"] for one in processes)
 
@@ -405,11 +380,3 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
 def test_wrong_options(words, said, capsys):
     assert bench(words) == 2
     assert said in capsys.readouterr().err
-
-
-def test_the_limits_are_those_of_cheap_and_transcendental_steps():
-    limits = {program.name: program.limit for program in LAYER_PROGRAMS}
-    assert {name for name, limit in limits.items() if limit == 1.3} == {
-        *("tanh", "GELU", "SiLU", "mish, add, hardtanh, scale", "subtract, tanh", "sigmoid")
-    }
-    assert set(limits.values()) == {1.1, 1.3}

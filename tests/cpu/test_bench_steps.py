@@ -6,14 +6,14 @@ import itertools
 import json
 from functools import partial
 
+import bench_cpu
 import pytest
 import torch
 from torch import nn
 
 import convt_ext
-from convt_ext import __main__ as cli
-from convt_ext.bench import command, programs, steps
-from convt_ext.bench.programs import FSRCNN, PROGRAMS, CLIPSegDecoder, Program
+from convt_ext.bench import programs, steps
+from convt_ext.bench.programs import PROGRAMS, CLIPSegDecoder, Program
 from convt_ext.demo.models import DCGANGenerator
 
 CPU = torch.device("cpu")
@@ -51,28 +51,14 @@ class Clock:
 # ---- programs
 
 
-def test_the_programs_have_the_sizes_they_state():
-    with torch.no_grad():
-        assert FSRCNN(8, 4)(torch.randn(2, 1, 10, 12)).shape == (2, 1, 30, 36)
-        decoder = CLIPSegDecoder(8, 12, 6)
-        assert decoder(*(torch.randn(2, 10, 12) for _ in range(3)), torch.randn(2, 6)).shape == (2, 1, 48, 48)
-
-
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: f"{one.name} {one.batch} {one.mode}")
-def test_every_program_has_layers_to_convert_and_takes_its_inputs(program):
+def test_every_program_has_layers_to_convert_and_accepts_its_inputs(program):
     with torch.device("meta"):
         model = convt_ext.convert(program.make_model())
         result = model(*(torch.empty(shape) for shape in program.inputs))
     assert sum(isinstance(module, convt_ext.ConvTranspose2d) for module in model.modules()) > 0
     assert (result.shape[0], program.batch) == (program.inputs[0][0],) * 2
     assert program.mode in ("train", "infer")
-
-
-def test_the_programs_are_those_of_the_documents():
-    found = {(program.name, program.batch, program.mode) for program in PROGRAMS}
-    expected = {("DCGAN generator", 16, "train"), ("DCGAN generator", 128, "train"), ("FSRCNN x3", 1, "train")}
-    expected |= {("U-Net", 1, "train"), ("U-Net", 4, "train"), ("CLIPSeg decoder", 4, "infer")}
-    assert found == expected
 
 
 def test_every_input_of_the_decoder_counts():
@@ -92,7 +78,7 @@ def test_every_input_of_the_decoder_counts():
 def test_loops_take_turns_and_the_first_turn_too():
     clock = Clock()
     number, times = steps.times_ms([clock.step("ours", [0.002]), clock.step("torch", [0.001])], 21, lambda: None, clock)
-    assert number == 10  # what the slower of both has time for
+    assert number == 10  # the number of steps that fit the budget of the slower side
     assert times == [[pytest.approx(2.0)] * 8, [pytest.approx(1.0)] * 8]
     blocks = [(name, len(list(block))) for name, block in itertools.groupby(clock.order)]
     warm_up = [("ours", 5), ("torch", 5)] * 2
@@ -205,9 +191,7 @@ def test_a_converted_model_with_another_result_is_a_failure(monkeypatch, wrong):
 # ---- the command
 
 
-def bench(words):
-    args = cli.make_parser().parse_args(["bench", *words])
-    return command.run_command(args, ["bench", *words], timer=object())
+bench = partial(bench_cpu.bench, timer=object())
 
 
 def test_steps_write_a_file_that_can_be_summed_up(monkeypatch, tmp_path, capsys):

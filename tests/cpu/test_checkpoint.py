@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from convt_ext import _torch
 from convt_ext import conv_transpose2d as ours
 from convt_ext import epilogue as epilogues
-from convt_ext.chosen import Chosen
+from convt_ext.auto_dispatch import AutoDispatch
 from convt_ext.functional import conv_transpose2d_then
-from convt_ext.tuning import verdicts
+from convt_ext.tuning import choices
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -38,8 +38,8 @@ EPILOGUES = {
 @pytest.fixture(params=[False, True], ids=["ours", "torchs"])
 def by_torch(request, monkeypatch):
     """Returns which directions PyTorch's operator computes."""
-    verdict = verdicts.Verdict(request.param, 0, 1.0, 2.0, "estimated")
-    monkeypatch.setattr(verdicts, "estimated", lambda problem, direction: verdict)
+    choice = choices.Choice(request.param, 0, 1.0, 2.0, "estimated")
+    monkeypatch.setattr(choices, "estimated", lambda problem, direction: choice)
     return request.param
 
 
@@ -48,7 +48,7 @@ def changing(request, monkeypatch):
     """Changes the choices of a problem on each query, as measurements in between do."""
     for name in ("serves", "is_recorded_by_torch"):
         answers = itertools.cycle(request.param)
-        monkeypatch.setattr(Chosen, name, lambda *_, answers=answers: next(answers))
+        monkeypatch.setattr(AutoDispatch, name, lambda *_, answers=answers: next(answers))
 
 
 def leaves():

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from bench_cpu import FakeTimer, bench
 
 import convt_ext
 from convt_ext import __main__ as cli
@@ -21,25 +22,9 @@ from convt_ext.bench.runner import Skipped
 CPU = torch.device("cpu")
 
 
-class FixedTimer:
-    """Runs every call once and reports 12.5 µs."""
-
-    def times_us(self, calls):
-        for call in calls:
-            call()
-        return [12.5] * len(calls)
-
-    def peak_bytes(self, call):
-        return None
-
-
 @pytest.fixture
 def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-def bench(words, timer=None):
-    return command.run_command(cli.make_parser().parse_args(["bench", *words]), ["bench", *words], timer=timer)
 
 
 def test_module_runs_as_a_program():
@@ -74,7 +59,7 @@ def test_info_names_versions_binary_and_reason(no_gpu, capsys):
     assert "not loaded" in text if build["cuda"] is None else build["sources"] in text
 
 
-def test_info_says_what_is_set(no_gpu, monkeypatch):
+def test_info_reports_variables_and_switches(no_gpu, monkeypatch):
     monkeypatch.setenv("CONVT_EXT_REPLAY", "1")
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     found = info.collect_info()
@@ -107,7 +92,7 @@ def test_driver_version(monkeypatch):
     [(None, "the binary fits"), ("no code for 7.0", "the binary does not fit")],
     ids=["fits", "not"],
 )
-def test_info_says_whether_each_gpu_fits(monkeypatch, reason, words):
+def test_info_reports_whether_the_binary_fits_each_gpu(monkeypatch, reason, words):
     gpu = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, total_memory=141 * 2**30)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -118,7 +103,7 @@ def test_info_says_whether_each_gpu_fits(monkeypatch, reason, words):
     assert gpus["GPU 1"].endswith(words)
 
 
-def test_check_on_cpu_says_what_it_could_not_check(no_gpu, capsys):
+def test_check_on_cpu_reports_that_kernels_were_not_run(no_gpu, capsys):
     status = cli.main(["check"])
     text = capsys.readouterr().out
     assert "kernels were not run" in text
@@ -187,6 +172,8 @@ def test_bench_without_gpu_ends_with_one_line(no_gpu, capsys):
     [
         (["--layers", "nothing"], "no layer matches 'nothing'"),
         (["--csv", "/no/such.csv"], "No such file"),
+        (["--summary", "/no/such.json"], "No such file"),
+        (["--gpu", "A100"], "--gpu requires --dry-run"),
         (["--budget-ms", "0"], "--budget-ms must be positive"),
     ],
 )
@@ -196,13 +183,13 @@ def test_bench_refuses_wrong_options(words, message, capsys):
 
 
 @pytest.mark.parametrize("words", [["--precisions", "fp8"], ["--directions", "up"], ["--layouts", ""]])
-def test_bench_lists_what_an_option_takes(words, capsys):
+def test_bench_lists_the_values_of_an_option(words, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.make_parser().parse_args(["bench", *words])
     assert "expected a list of" in capsys.readouterr().err
 
 
-def test_bench_without_rich_says_so(monkeypatch, capsys):
+def test_bench_without_rich_ends_with_a_message(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.delitem(sys.modules, "convt_ext.bench.report", raising=False)
     monkeypatch.delattr("convt_ext.bench.report", raising=False)
@@ -230,11 +217,6 @@ def test_dry_run_for_another_gpu(capsys, gpu):
         assert text.count("portable_") == 2
 
 
-def test_a_gpu_is_for_the_dry_run_alone(capsys):
-    assert bench(["--gpu", "A100"]) == 2
-    assert "--gpu requires --dry-run" in capsys.readouterr().err
-
-
 def small_csv(tmp_path):
     columns = "source,N,Cin,Cout,kh,kw,sh,sw,ph,pw,oph,opw,groups,dh,dw,H,W,bias"
     path = tmp_path / "layers.csv"
@@ -245,7 +227,7 @@ def small_csv(tmp_path):
 def test_bench_writes_a_file_and_shows_a_table(tmp_path, capsys):
     out = tmp_path / "deep" / "run.json"
     words = ["--csv", str(small_csv(tmp_path)), "--out", str(out), "--precisions", "ieee,f64", "--directions", "fwd,dw"]
-    assert bench(words, FixedTimer()) == 0
+    assert bench(words, FakeTimer(12.5)) == 0
     content = json.loads(out.read_text())
     assert content["argv"] == ["bench", *("run.json" if word == str(out) else word for word in words)]
     assert content["sources"] == convt_ext.build_info()["sources"]
@@ -264,7 +246,7 @@ def test_bench_fails_when_a_row_fails(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(convt_ext, "conv_transpose2d", broken)
     out = tmp_path / "run.json"
-    assert bench(["--csv", str(small_csv(tmp_path)), "--out", str(out), "--layouts", "nchw"], FixedTimer()) == 1
+    assert bench(["--csv", str(small_csv(tmp_path)), "--out", str(out), "--layouts", "nchw"], FakeTimer(12.5)) == 1
     assert "no such plan" in capsys.readouterr().out
     assert all("no such plan" in row["failure"] for row in json.loads(out.read_text())["rows"])
 

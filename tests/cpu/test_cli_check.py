@@ -45,7 +45,7 @@ def test_disabled_is_not_available():
     assert run.stdout.strip() == "False"
 
 
-def test_info_says_how_to_enable():
+def test_info_reports_how_to_enable():
     program = [sys.executable, "-m", "convt_ext", "info"]
     text = subprocess.run(program, env=DISABLED, capture_output=True, text=True, check=True).stdout
     assert re.search(r"^kernels usable +no$", text, re.MULTILINE)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
-from cpu_kernels import CODES, RAN, cpu_is_gpu
+from cpu_kernels import RAN, cpu_is_gpu
 from served import allow_tf32, tf32
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -105,7 +103,7 @@ def test_switches_are_read_at_run_time(monkeypatch):
     assert RAN == ["forward", "forward"]
 
 
-def test_what_is_exported_where_pytorch_uses_tensor_cores_is_its_operator():
+def test_exports_contain_pytorchs_operator_if_it_uses_tensor_cores():
     call = lambda *tensors: ours(*tensors, 2, 1)  # noqa: E731
     with allow_tf32(True):
         graph = torch.export.export(_Wrapped(call), named("k4s2p1").tensors()).graph
@@ -119,16 +117,6 @@ class _Wrapped(nn.Module):
 
     def forward(self, *tensors):
         return self.call(*tensors)
-
-
-def test_a_context_is_taken_while_tracing():
-    """Whether a compiled function is recompiled for it depends on the release of PyTorch."""
-    x, weight, bias = named("k4s2p1").tensors()
-    for context in (contextlib.nullcontext(), convt_ext.use_precision("exact")):
-        torch._dynamo.reset()
-        with tf32(True), context:
-            torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)
-    assert [precisions.CODES["tf32"], precisions.CODES["ieee"]] == CODES
 
 
 def test_a_compiled_program_keeps_its_precision_under_another_context(monkeypatch):
@@ -234,7 +222,7 @@ def test_opcheck_of_the_bias(grads):
     torch.library.opcheck(ops.grad_bias, (torch.randn(2, 3, 4, 5, requires_grad=grads),))
 
 
-def test_what_cannot_be_served_is_refused_while_tracing(monkeypatch):
+def test_unsupported_calls_are_rejected_while_tracing(monkeypatch):
     monkeypatch.setattr(convt_ext._extension, "unsupported_reason", lambda index: "install another wheel")
     x, weight, bias = named("k4s2p1").tensors()
     call = torch.compile(lambda *tensors: ours(*tensors, 2, 1, precision="exact"), backend="aot_eager", fullgraph=True)

@@ -1,4 +1,4 @@
-"""Compiled programs take the alternative that pretended times make the fastest. On the CPU."""
+"""Compiled programs take the alternative that fake times make the fastest. On the CPU."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from convt_ext.compile import choice, costs, fusion
 from convt_ext.compile import mode as compile_mode
 from convt_ext.compile.costs import Times
 from convt_ext.compile.mode import AUTO, BARE, FUSED, ORIGINAL
-from convt_ext.tuning import files, race, verdicts
+from convt_ext.tuning import benchmark, choices, files
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
 
-# Times in microseconds with which each is the fastest: a pass over results as small as these takes some more than 2.
+# Times in microseconds with which each alternative is the fastest: a pass over such a small result needs about 2.
 FAST = {FUSED: Times(2.0, 100.0, True), BARE: Times(50.0, 100.0, True), ORIGINAL: Times(100.0, 50.0, True)}
 
 
@@ -58,12 +58,12 @@ def test_ours_are_taken_where_they_are_faster_by_a_margin(pretend, ratio, is_mea
     assert alternatives(rewritten(layer(bias=False), X)) == [BARE if is_ours else ORIGINAL]
 
 
-def test_where_nothing_is_known_of_pytorchs_operator_ours_is_taken(pretend):
+def test_without_a_time_of_pytorch_convt_ext_is_chosen(pretend):
     pretend(Times(2.0, math.inf, True))
     assert alternatives(rewritten(layer(), X)) == [BARE]
 
 
-def test_where_no_kernel_of_ours_serves_the_original_is_taken(pretend):
+def test_without_a_kernel_the_original_is_chosen(pretend):
     pretend(Times(math.inf, math.inf, False))
     assert alternatives(rewritten(layer(), X)) == [ORIGINAL]
 
@@ -103,7 +103,7 @@ def test_steps_that_no_kernel_runs_in_their_order_are_left_to_inductor(pretend):
 
 @pytest.mark.parametrize(("name", "num_norms"), [(FUSED, 0), (BARE, 1), (ORIGINAL, 1)])
 def test_a_norm_becomes_steps_only_where_steps_are_fused(pretend, monkeypatch, name, num_norms):
-    monkeypatch.setattr(costs, "_RATE", 5e-4)  # a pass takes longer than the kernel that computes the factors
+    monkeypatch.setattr(costs, "_RATE", 5e-4)  # a pass is slower than the kernel that computes the factors
     pretend(FAST[name])
     graph = rewritten(nn.Sequential(layer(), nn.BatchNorm2d(6), nn.ReLU()).eval(), X)
     assert alternatives(graph) == [name]
@@ -156,7 +156,7 @@ def test_a_network_of_ours_is_turned_where_that_is_faster(pretend, freezing):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_a_release_cannot_turn_is_the_original_or_stays(pretend, monkeypatch):
+def test_a_network_that_a_release_cannot_turn_is_the_original_or_stays(pretend, monkeypatch):
     monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(lambda gm, *, is_inference: False))
     for as_traced, expected in ((90.0, BARE), (490.0, ORIGINAL)):
         pretend(Times(as_traced, 500.0, True), Times(30.0, 500.0, True))
@@ -198,9 +198,9 @@ def test_an_explicit_precision_is_never_pytorchs(pretend):
 @pytest.mark.parametrize("is_ours", [False, True])
 def test_training_is_the_original_where_pytorch_computes_every_direction(monkeypatch, is_ours):
     def estimated(problem, direction):
-        return verdicts.Verdict(not (is_ours and direction == verdicts.GRAD_WEIGHT), 0, 1.0, 2.0, verdicts.ESTIMATED)
+        return choices.Choice(not (is_ours and direction == choices.GRAD_WEIGHT), 0, 1.0, 2.0, choices.ESTIMATED)
 
-    monkeypatch.setattr(verdicts, "estimated", estimated)
+    monkeypatch.setattr(choices, "estimated", estimated)
     graph = rewritten(nn.Sequential(layer(), nn.ReLU()), X, trains=True)
     assert alternatives(graph) == [BARE if is_ours else ORIGINAL]
 
@@ -208,7 +208,7 @@ def test_training_is_the_original_where_pytorch_computes_every_direction(monkeyp
 @pytest.mark.parametrize("name", [FUSED, BARE])
 def test_in_training_an_activation_is_fused_where_that_is_faster(pretend, monkeypatch, name):
     pretend(FAST[name])
-    monkeypatch.setattr(costs, "known_verdict", lambda *_: verdicts.Verdict(False, 0, 1.0, 2.0, verdicts.ESTIMATED))
+    monkeypatch.setattr(costs, "known_choice", lambda *_: choices.Choice(False, 0, 1.0, 2.0, choices.ESTIMATED))
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU()), X, trains=True)) == [name]
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU(), nn.MaxPool2d(2)), X, trains=True)) == [BARE]
 
@@ -224,7 +224,7 @@ def test_the_variable(environment, mode):
     assert compile_mode._forced(environment) == mode
 
 
-def test_the_variable_with_another_value_is_ignored_and_says_so():
+def test_the_variable_with_another_value_is_ignored_with_a_warning():
     with pytest.warns(
         RuntimeWarning, match="CONVT_EXT_COMPILE: it must be auto, fused, bare or original, but is 'fuse'"
     ):
@@ -232,7 +232,7 @@ def test_the_variable_with_another_value_is_ignored_and_says_so():
 
 
 @pytest.mark.parametrize("mode", [FUSED, ORIGINAL])
-def test_what_the_variable_forces_is_taken_whatever_the_times(pretend, monkeypatch, mode):
+def test_the_variable_overrides_the_times(pretend, monkeypatch, mode):
     monkeypatch.setattr(compile_mode, "MODE", mode)
     pretend(FAST[BARE])
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU()), X)) == [mode]
@@ -244,14 +244,14 @@ INPUTS = {
     "cuDNN": lambda patch: patch.setattr(torch.backends.cudnn, "version", lambda: 12345),
     "binary": lambda patch: patch.setattr(choice._extension, "build_info", lambda: {"sources": "another"}),
     "tuning file": lambda patch: patch.setattr(files, "in_force", lambda: iter([("a.json", {})])),
-    "benchmark": lambda patch: patch.setattr(race, "is_wanted", lambda: True),
+    "benchmark": lambda patch: patch.setattr(benchmark, "is_enabled", lambda: True),
     "TF32": lambda patch: patch.setattr(choice.precision, "tf32_switch", lambda: "another"),
     "cuDNN enabled": lambda patch: patch.setattr(choice.precision, "cudnn_enabled", lambda: False),
 }
 
 
 @pytest.mark.parametrize("name", INPUTS)
-def test_caches_know_every_input_of_a_choice(monkeypatch, name):
+def test_cache_keys_contain_every_input_of_a_choice(monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     before = fusion.Fusion(()).uuid()
     assert before == fusion.Fusion(()).uuid()

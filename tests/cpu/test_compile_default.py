@@ -28,7 +28,7 @@ def with_gradients(function, operands):
     return [result, *torch.autograd.grad(result.square().sum(), leaves)]
 
 
-def test_where_pytorch_uses_tensor_cores_ours_run_too():
+def test_tensor_core_kernels_run_if_pytorch_uses_tensor_cores():
     operands = named("k4s2p1").tensors()
     call = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)
     with allow_tf32(True):
@@ -76,8 +76,8 @@ def count_calls(monkeypatch, owner, name):
 @pytest.mark.parametrize("by_torch", [False, True])
 def test_a_backward_is_one_call_of_what_is_needed(monkeypatch, needed, by_torch):
     of_ours = count_calls(monkeypatch, ops, "run_gradients")
-    choice = planner.Choice(2.0, 1.0, 0) if by_torch else planner.Choice(1.0, 2.0, 0)
-    monkeypatch.setattr(planner, "choice", lambda *_: choice)
+    best = planner.BestPlan(2.0, 1.0, 0) if by_torch else planner.BestPlan(1.0, 2.0, 0)
+    monkeypatch.setattr(planner, "best_plan", lambda *_: best)
     x, weight, bias = named("k4s2p1").tensors()
     x, weight = x.requires_grad_(needed[0]), weight.requires_grad_(needed[1])
     result = torch.compile(lambda *t: ours(*t, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)

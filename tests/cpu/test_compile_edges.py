@@ -74,7 +74,7 @@ def test_a_context_inside_of_a_compiled_function_in_another_thread():
             program(x, weight)
     assert failures == []
     assert RAN == ["forward"] * 6
-    assert convt_ext.scopes.now().word is None
+    assert convt_ext.scopes.now().requested is None
 
 
 def test_a_decorated_function_keeps_its_name_and_enters_once_a_call():
@@ -138,7 +138,7 @@ class Up(nn.Module):
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("enabled", [False, True])
-def test_export_takes_cudnn_for_enabled(enabled, strict):
+def test_export_assumes_that_cudnn_is_enabled(enabled, strict):
     """torch.export disables cuDNN while it traces, so the switch does not describe the program then."""
     x, weight, _ = named("channels_last").tensors()
     with cudnn(enabled), tf32(False):
@@ -183,7 +183,7 @@ def test_autocast_around_a_program_lowers_nothing_a_second_time():
     [{"groups": np.int64(1)}, {"stride": np.int64(2)}, {"padding": (1, np.int64(1))}, {"dilation": torch.tensor(1)}],
     ids=str,
 )
-def test_arguments_that_a_tracer_does_not_know_are_refused_when_explicit(arguments):
+def test_run_time_arguments_are_rejected_with_an_explicit_precision(arguments):
     """Eager calls read them; a tracer replaces them by tensors."""
     x, weight, _ = named("k4s2p1").tensors()
     ours(x, weight, **arguments, precision="exact")
@@ -205,7 +205,7 @@ def test_function_modes_are_pytorchs_while_tracing(precision):
     with Mode():
         compiled(call)(x, weight)
     assert RAN == []
-    with torch.device("cpu"):  # which is a mode too, and says nothing about this operator
+    with torch.device("cpu"):  # also a mode, which does not affect this operator
         compiled(call)(x, weight)
     assert RAN == ["forward"]
 
@@ -220,7 +220,7 @@ def test_an_unbatched_input(precision):
 
 def traced_route(x, weight, bias, **changes):
     """Returns the decision of tracing.py without a tracer."""
-    arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "word": "exact"}
+    arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "requested": "exact"}
     return tracing._route(x, weight, bias, is_frozen=False, **(arguments | changes))
 
 

@@ -1,4 +1,4 @@
-"""Times on which choices of compiled programs rest: measured by a pretended timer, or by the cost model. On the CPU."""
+"""Times on which choices of compiled programs rest: measured by a fake timer, or by the cost model. On the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convt_ext.compile import costs, measure
 from convt_ext.compile.costs import Layer, Times
 from convt_ext.compile.mode import BARE, FUSED, ORIGINAL
 from convt_ext.compile.steps import Steps
-from convt_ext.tuning import race, verdicts
+from convt_ext.tuning import benchmark, choices
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
@@ -105,25 +105,25 @@ def test_steps_that_a_kernel_runs(operations, sizes, fits):
 
 
 def test_a_measured_call_replaces_the_estimates(monkeypatch):
-    monkeypatch.setattr(race, "is_wanted", lambda: True)
+    monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     assert not costs.known_times(PROBLEM).is_measured
-    verdicts.remember(PROBLEM, verdicts.FORWARD, verdicts.Verdict(False, 0, 7.0, 9.0, verdicts.MEASURED))
+    choices.remember(PROBLEM, choices.FORWARD, choices.Choice(False, 0, 7.0, 9.0, choices.MEASURED))
     try:
         assert costs.known_times(PROBLEM)[:2] == (7.0, 9.0)
         assert costs.known_times(PROBLEM).is_measured
-        verdicts.remember(PROBLEM, verdicts.FORWARD, verdicts.Verdict(True, 0, 9.0, 7.0, verdicts.MEASURED))
-        assert costs.known_times(PROBLEM)[:3] == (7.0, 7.0, False)  # what our op would run
+        choices.remember(PROBLEM, choices.FORWARD, choices.Choice(True, 0, 9.0, 7.0, choices.MEASURED))
+        assert costs.known_times(PROBLEM)[:3] == (7.0, 7.0, False)  # convt_ext's op would run PyTorch's operator
     finally:
-        verdicts.forget_measured()
+        choices.forget_measured()
 
 
 @pytest.fixture
 def timer(monkeypatch):
-    """A timer with pretended times (ours, PyTorch's, fused) and the number of its calls."""
+    """A timer with fake times (convt_ext's, PyTorch's, fused) that counts its calls."""
     asked = []
-    monkeypatch.setattr(race, "is_wanted", lambda: True)
+    monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     monkeypatch.setattr(measure, "is_possible", lambda device: True)
-    monkeypatch.setattr(race, "run", lambda *_: verdicts.Verdict(False, 0, 5.0, 6.0, verdicts.MEASURED))
+    monkeypatch.setattr(benchmark, "run", lambda *_: choices.Choice(False, 0, 5.0, 6.0, choices.MEASURED))
 
     def set_times(*times):
         def time_calls(calls, device):
@@ -136,7 +136,7 @@ def timer(monkeypatch):
         return asked
 
     yield set_times
-    verdicts.forget_measured()
+    choices.forget_measured()
 
 
 @pytest.mark.parametrize(

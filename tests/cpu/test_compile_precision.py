@@ -47,13 +47,13 @@ class Traced:
 
     def __call__(self, x, weight):
         self.program(x, weight)
-        assert scopes.now().word == self.word_before
+        assert scopes.now().requested == self.request_before
         return ours_in(self.counter.graphs[-1])
 
     def under(self, word, x, weight):
         context = contextlib.nullcontext() if word == DEFAULT else use_precision(word)
         with context:
-            self.word_before = scopes.now().word
+            self.request_before = scopes.now().requested
             return self(x, weight)
 
 
@@ -61,7 +61,7 @@ def plain(x, weight):
     return ours(x, weight, stride=2)
 
 
-def test_a_program_is_compiled_again_for_another_word_and_for_that_alone(x_and_weight):
+def test_only_another_request_recompiles_a_program(x_and_weight):
     traced = Traced(plain)
     assert traced.under(DEFAULT, *x_and_weight) == [DEFAULT]
     assert traced.under("exact", *x_and_weight) == [0]
@@ -71,12 +71,12 @@ def test_a_program_is_compiled_again_for_another_word_and_for_that_alone(x_and_w
     for word in (DEFAULT, None, "exact", "aten"):
         traced.under(word, *x_and_weight)
         if word != DEFAULT:
-            with use_precision("tf32"):  # how deep a word lies counts for nothing
+            with use_precision("tf32"):  # the depth of the stack has no effect
                 traced.under(word, *x_and_weight)
     assert traced.counter.frame_count == 4
 
 
-def test_tasks_and_threads_run_the_program_of_their_own_word(x_and_weight):
+def test_tasks_and_threads_run_the_program_of_their_own_request(x_and_weight):
     program = torch.compile(plain, backend="aot_eager", fullgraph=True)
 
     async def work(word):
@@ -179,7 +179,7 @@ def test_backends_of_a_program(asked, on, way, x_and_weight):
     traced = Traced({"keywords": with_keywords, "flags inside": with_flags}.get(way, plain))
     outside = flags(**asked_of_call) if way == "flags outside" else contextlib.nullcontext()
     with allow_tf32(on), outside:
-        traced.word_before = scopes.now().word
+        traced.request_before = scopes.now().requested
         code = BACKENDS[asked][0 if on else 1]
         assert traced(*x_and_weight) == ([] if code is None else [code])
 
@@ -207,7 +207,7 @@ def test_a_graph_break_inside_of_a_context(x_and_weight):
     for _ in range(2):
         torch.testing.assert_close(program(*x_and_weight), broken(*x_and_weight))
     assert [code for graph in counter.graphs for code in ours_in(graph)] in ([1], [1, 1])
-    assert scopes.now().word is None
+    assert scopes.now().requested is None
 
 
 def test_a_context_that_is_not_left_properly_is_an_error_while_tracing(x_and_weight):

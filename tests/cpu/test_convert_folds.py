@@ -113,7 +113,7 @@ def test_frozen_convolutions_keep_what_was_folded(fused_calls):
     assert weights[2] is weights[3]
     assert torch.equal(weights[0], weights[3])
     halve_through_data(model)
-    assert torch.equal(model(X), expected)  # freeze() says so
+    assert torch.equal(model(X), expected)  # freeze() reports it
     convt_ext.freeze(model[0])
     torch.testing.assert_close(model(X), nn.Sequential(*model)(X), rtol=1e-4, atol=1e-5)
     halve_through_data(model)
@@ -131,7 +131,7 @@ def test_track_running_stats_switched_off_later():
 
 @torch.no_grad()
 def test_weights_larger_than_the_result_are_folded_where_that_is_kept(fused_calls):
-    """Folding takes a pass over the weight, the BatchNorm one over the result."""
+    """Folding needs a pass over the weight, BatchNorm a pass over the result."""
     model, x = randomized(nn.Sequential(nn.ConvTranspose2d(4, 6, 9), nn.BatchNorm2d(6))), torch.randn(1, 4, 1, 1)
     weight = model[0].weight
     expected = convert(model, fuse=True)(torch.randn(1, 4, 1, 1)), model(x)

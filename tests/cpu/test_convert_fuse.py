@@ -25,7 +25,7 @@ from convt_ext import convert
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("grad", [False, True])
-def test_what_follows_is_taken_and_results_stay(fused_calls, followers, grad):
+def test_following_modules_are_fused_and_results_stay(fused_calls, followers, grad):
     model = randomized(nn.Sequential(nn.Conv2d(4, 4, 1), layer(), *followers))
     keys, parameters, before = list(model.state_dict()), list(model.parameters()), model(X)
     convert(model, fuse=True)
@@ -113,7 +113,7 @@ def replaced():
         (lambda: nn.Sequential(layer(), nn.Conv2d(6, 4, 1)), "found nothing to fuse"),
     ],
 )
-def test_what_is_left_is_named_and_computes_what_it_did(fused_calls, make, words):
+def test_unfused_modules_are_named_and_compute_what_they_did(fused_calls, make, words):
     model = randomized(make())
     before = model(X)
     with pytest.warns(UserWarning, match=words) as caught:

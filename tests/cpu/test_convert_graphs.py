@@ -32,7 +32,7 @@ class Net(nn.Module):
 
 
 @torch.no_grad()
-def test_one_of_two_convolutions_takes_their_sum(fused_calls):
+def test_one_of_two_convolutions_fuses_their_sum(fused_calls):
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
@@ -217,7 +217,7 @@ def test_kernels_take_operands_that_change_no_dtype(fused_calls, name, lowered):
 
 
 @torch.no_grad()
-def test_modules_with_numbers_that_no_kernel_takes_run_unchanged(fused_calls):
+def test_modules_with_unsupported_numbers_run_unchanged(fused_calls):
     followers = nn.LeakyReLU(numpy.float32(0.3)), nn.Hardtanh(0, numpy.float32(1)), nn.Softplus(torch.tensor(2.0))
     plain = nn.Sequential(layer(), nn.Tanh(), *followers)
     model = convert(copy.deepcopy(plain), fuse=True)

@@ -22,7 +22,7 @@ def test_losses_and_ranks(served, way, tmp_path):
     distributed_training.check("gloo", "cpu", tmp_path, ours=served == "ours", way=way)
 
 
-def test_the_script_says_what_went_wrong(tmp_path):
+def test_the_script_reports_failures(tmp_path):
     """A check that cannot fail would prove nothing."""
     script = Path(distributed_training.__file__)
     command = [sys.executable, str(script), "gloo", "cpu", str(tmp_path), "0", "1", "unknown", "ddp"]

@@ -1,4 +1,4 @@
-"""`python -m convt_ext demo` without a GPU, and what it shows with one: measured on the CPU by a pretended timer."""
+"""`python -m convt_ext demo` without a GPU, and what it shows with one: measured on the CPU by a fake timer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from email.message import Message
 
 import pytest
 import torch
+from bench_cpu import FakeTimer
 from rich.console import Console
 
 import convt_ext
@@ -22,23 +23,8 @@ TINY = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
 GENERATOR = Model("generator", DCGANGenerator(width=4).eval(), (2, 100, 1, 1))
 
 
-class PretendedTimer:
-    """Runs every call once; PyTorch's takes 30 µs, which is the slowest, and ours 10."""
-
-    def times_us(self, calls):
-        for call in calls:
-            call()
-        return [30.0, *[10.0] * (len(calls) - 1)]
-
-    def peak_bytes(self, call):
-        return None
-
-
-class LayerTimer(PretendedTimer):
-    """The benchmark of a layer times ours first."""
-
-    def times_us(self, calls):
-        return super().times_us(calls)[::-1]
+TIMER = FakeTimer(30.0, 10.0)  # the first call is PyTorch's
+LAYER_TIMER = FakeTimer(10.0, 30.0)  # the benchmark of a layer times convt_ext first
 
 
 @pytest.fixture
@@ -63,19 +49,19 @@ def wide():
 def steps(modes=("default",), layers=(TINY,), networks=(GENERATOR,), compiles=()):
     modes = [MODES[name] for name in modes]
     with torch.no_grad():
-        of_layers = list(comparisons.steps_of_layers(layers, modes, CPU, LayerTimer()))
-        return of_layers, list(comparisons.steps_of_models(networks, compiles, modes, CPU, PretendedTimer()))
+        of_layers = list(comparisons.steps_of_layers(layers, modes, CPU, LAYER_TIMER))
+        return of_layers, list(comparisons.steps_of_models(networks, compiles, modes, CPU, TIMER))
 
 
 @torch.no_grad()
 def show(console, chart, **wanted):
-    return command.show_speed(console, *steps(**wanted), CPU, "a pretended GPU", chart)
+    return command.show_speed(console, *steps(**wanted), CPU, "a fake GPU", chart)
 
 
 # ---- without a GPU
 
 
-def test_on_the_cpu_results_are_equal_and_it_says_what_gpus_would_run(no_gpu, capsys):
+def test_on_the_cpu_results_are_equal_and_plans_of_gpus_are_shown(no_gpu, capsys):
     assert cli.main(["demo"]) == 0
     text = capsys.readouterr().out
     assert all(layer.name in text for layer in KERNELBENCH)
@@ -136,7 +122,7 @@ def test_a_gpu_that_the_binary_cannot_use_is_a_failure(monkeypatch, tmp_path, ca
     assert "The kernels cannot run here: no code for 7.0" in capsys.readouterr().out
 
 
-def test_without_rich_it_says_so(monkeypatch, capsys):
+def test_without_rich_it_ends_with_a_message(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     for name in [name for name in sys.modules if name.startswith("convt_ext.demo.")]:
         monkeypatch.delitem(sys.modules, name)
@@ -148,7 +134,7 @@ def test_without_rich_it_says_so(monkeypatch, capsys):
 
 
 @pytest.fixture
-def pretended_gpu(monkeypatch):
+def fake_gpu(monkeypatch):
     """`_demo_on_gpu` runs on the CPU, at reduced size."""
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
@@ -157,10 +143,10 @@ def pretended_gpu(monkeypatch):
 
 
 @torch.no_grad()
-def test_on_a_gpu_it_shows_times_speedups_and_a_chart(pretended_gpu, compiled, wide, tmp_path, capsys):
+def test_on_a_gpu_it_shows_times_speedups_and_a_chart(fake_gpu, compiled, wide, tmp_path, capsys):
     pytest.importorskip("matplotlib")
     chart = tmp_path / "new" / "chart.svg"
-    assert command._demo_on_gpu(wide, CPU, PretendedTimer(), chart)
+    assert command._demo_on_gpu(wide, CPU, TIMER, chart)
     text = capsys.readouterr().out
     for words in ("on NVIDIA H200", "TF32", "bfloat16", "NCHW", "channels_last", "geometric mean", str(chart)):
         assert words in text
@@ -172,12 +158,10 @@ def test_on_a_gpu_it_shows_times_speedups_and_a_chart(pretended_gpu, compiled, w
     assert "svg" in drawn
 
 
-def test_without_bfloat16_only_the_default_precision_is_shown(
-    pretended_gpu, compiled, monkeypatch, wide, tmp_path, capsys
-):
+def test_without_bfloat16_only_the_default_precision_is_shown(fake_gpu, compiled, monkeypatch, wide, tmp_path, capsys):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     with torch.no_grad():
-        assert command._demo_on_gpu(wide, CPU, PretendedTimer(), tmp_path / "chart.png")
+        assert command._demo_on_gpu(wide, CPU, TIMER, tmp_path / "chart.png")
     text = capsys.readouterr().out
     assert "TF32 " in text
     assert "bfloat16 " not in text.replace("(bfloat16)", "")
@@ -199,7 +183,7 @@ def test_a_model_that_computes_nonsense_fails(monkeypatch):
 
     monkeypatch.setattr(convt_ext, "convert", convert)
     with torch.no_grad():
-        (found,) = comparisons.compare_model(GENERATOR, MODES["bf16"], "nhwc", CPU, PretendedTimer())
+        (found,) = comparisons.compare_model(GENERATOR, MODES["bf16"], "nhwc", CPU, TIMER)
     assert found.error != found.error
     assert not found.holds
 
@@ -217,7 +201,7 @@ def test_a_model_that_raises_fails(monkeypatch, wide, tmp_path, capsys):
 
 def test_a_model_may_be_wrong_by_its_own_error_and_the_limit_of_each_layer():
     with torch.no_grad():
-        found = comparisons.compare_model(GENERATOR, MODES["default"], "nchw", CPU, PretendedTimer())
+        found = comparisons.compare_model(GENERATOR, MODES["default"], "nchw", CPU, TIMER)
     assert [one.name for one in found] == ["generator, converted", "generator, fused"]
     for one in found:
         assert 5 * 5e-4 <= one.allowed <= 5 * 5e-4 + 1e-5
@@ -227,12 +211,12 @@ def test_a_model_may_be_wrong_by_its_own_error_and_the_limit_of_each_layer():
 def test_a_model_without_anything_to_fuse_has_no_fused_row(recwarn):
     model = Model("U-Net", UNet(width=2).eval(), (1, 3, 16, 16))
     with torch.no_grad():
-        found = comparisons.compare_model(model, MODES["default"], "nchw", CPU, PretendedTimer())
+        found = comparisons.compare_model(model, MODES["default"], "nchw", CPU, TIMER)
     assert [one.name for one in found] == ["U-Net, converted"]
     assert not recwarn.list
 
 
-def test_what_does_not_fit_into_memory_is_skipped(monkeypatch, wide, tmp_path, capsys):
+def test_layers_that_do_not_fit_into_memory_are_skipped(monkeypatch, wide, tmp_path, capsys):
     monkeypatch.setattr(comparisons, "free_bytes", lambda device: 0)
     assert show(wide, tmp_path / "chart.png", networks=())
     assert "skipped: tiny, TF32, channels_last: needs about" in capsys.readouterr().out
@@ -243,13 +227,13 @@ def test_a_layer_or_a_model_that_runs_out_of_memory_is_skipped(monkeypatch):
     def short(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    class Timer(PretendedTimer):
+    class Timer(FakeTimer):
         times_us = short
 
     monkeypatch.setattr(convt_ext, "conv_transpose2d", short)
-    (first, second) = comparisons.compare_layer(TINY, MODES["bf16"], CPU, LayerTimer())
+    (first, second) = comparisons.compare_layer(TINY, MODES["bf16"], CPU, LAYER_TIMER)
     with torch.no_grad():
-        found = comparisons.compare_model(GENERATOR, MODES["bf16"], "nchw", CPU, Timer())
+        found = comparisons.compare_model(GENERATOR, MODES["bf16"], "nchw", CPU, Timer(30.0))
     for one in (first, second, *found):
         assert one.holds
         assert "out of memory" in one.skipped
@@ -257,7 +241,7 @@ def test_a_layer_or_a_model_that_runs_out_of_memory_is_skipped(monkeypatch):
 
 
 @torch.no_grad()
-def test_where_torch_compile_does_not_work_compiled_models_are_skipped(monkeypatch, wide, tmp_path, capsys):
+def test_without_a_working_compiler_compiled_models_are_skipped(monkeypatch, wide, tmp_path, capsys):
     def no_compiler(input):
         raise RuntimeError("no C compiler\nlong explanation")
 
@@ -265,14 +249,6 @@ def test_where_torch_compile_does_not_work_compiled_models_are_skipped(monkeypat
     assert show(wide, tmp_path / "chart.png", layers=(), compiles=["generator"])
     text = capsys.readouterr().out
     assert "skipped: generator, compiled, TF32, NCHW: PyTorch fails: RuntimeError: no C compiler\n" in text
-
-
-@pytest.mark.parametrize("name", ["default", "bf16"])
-def test_both_layouts_are_measured_in_each_precision(name):
-    of_layers, of_models = steps([name])
-    assert len(of_layers) == 1
-    assert [one.layout for one in of_layers[0].measure()] == ["nchw", "nhwc"]
-    assert [step.words.split(", ")[-1] for step in of_models] == ["nchw", "nhwc"]
 
 
 def test_without_matplotlib_it_draws_no_chart(monkeypatch, wide, tmp_path, capsys):
@@ -346,14 +322,14 @@ def test_the_largest_error_is_the_one_nearest_to_its_own_limit(wide, capsys):
     assert "Largest" not in capsys.readouterr().out
 
 
-def test_an_error_that_is_no_number_is_the_largest(wide, capsys):
-    found = [Comparison("a", "TF32", "nchw", error=error, allowed=1e-3) for error in (2.0, float("nan"), 3.0)]
-    tables.show_comparisons(wide, "Layers", found)
-    assert "Largest error: nan of the allowed one (a, TF32, NCHW: nan of 1.0e-03)." in capsys.readouterr().out
-
-
 def test_a_comparison_without_an_error_does_not_hold():
     assert not Comparison("a", "TF32", "nchw").holds
     assert Comparison("a", "TF32", "nchw", skipped="no memory").holds
     assert not Comparison("a", "TF32", "nchw", failure="raises").holds
     assert Comparison("a", "TF32", "nchw").speedup is None
+
+
+def test_an_error_that_is_no_number_is_the_largest(wide, capsys):
+    found = [Comparison("a", "TF32", "nchw", error=error, allowed=1e-3) for error in (2.0, float("nan"), 3.0)]
+    tables.show_comparisons(wide, "Layers", found)
+    assert "Largest error: nan of the allowed one (a, TF32, NCHW: nan of 1.0e-03)." in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What the demo compares bit for bit, and its models."""
+"""Bitwise comparisons of the demo, and its models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from bench_cpu import FakeTimer
 from rich.console import Console
 
 from convt_ext.bench.floors import H200
@@ -17,13 +18,7 @@ CPU = torch.device("cpu")
 TINY = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
 
 
-class PretendedTimer:
-    """Runs every call once; PyTorch's, which is the first, takes 30 µs, and ours 10."""
-
-    def times_us(self, calls):
-        for call in calls:
-            call()
-        return [30.0, 10.0]
+TIMER = FakeTimer(30.0, 10.0)  # the first call, PyTorch's, and convt_ext's
 
 
 @pytest.fixture
@@ -34,9 +29,9 @@ def wide():
 
 def test_exact_shows_times_and_speedup(wide, capsys):
     generator = Model("generator", DCGANGenerator(width=4).eval(), (2, 100, 1, 1))
-    assert exact.show_layers(wide, [TINY], CPU, PretendedTimer(), H200)
+    assert exact.show_layers(wide, [TINY], CPU, TIMER, H200)
     with torch.no_grad():
-        assert exact.show_models(wide, [generator], CPU, PretendedTimer())
+        assert exact.show_models(wide, [generator], CPU, TIMER)
     text = capsys.readouterr().out
     assert text.count("3.00x") == 2
 
@@ -47,7 +42,7 @@ def test_exact_compares_in_float32_without_tf32(monkeypatch, wide, capsys):
     switch = partial(getattr, torch.backends.cudnn.conv, "fp32_precision")
     monkeypatch.setattr(exact, "show_layers", lambda *_: seen.append(switch()) or True)
     monkeypatch.setattr(exact, "show_models", lambda *_: seen.append(switch()) or False)
-    assert not command._compare_bits(wide, CPU, PretendedTimer())
+    assert not command._compare_bits(wide, CPU, TIMER)
     assert seen == ["ieee", "ieee"]
 
 

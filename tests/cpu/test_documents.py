@@ -10,8 +10,8 @@ import pytest
 
 import convt_ext
 from convt_ext.compile import costs
-from convt_ext.tuning import race
-from convt_ext.tuning.verdicts import ESTIMATED, Verdict
+from convt_ext.tuning import benchmark
+from convt_ext.tuning.choices import ESTIMATED, Choice
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ def test_its_code_runs(name):
         for block in blocks:
             exec(compile(block, name, "exec"), names)
     finally:
-        with suppress(RuntimeError):  # what a block enabled and did not disable
+        with suppress(RuntimeError):  # settings that a block enabled and did not disable
             convt_ext.disable()
 
 
@@ -44,7 +44,7 @@ def test_the_guide_states_when_a_shape_is_benchmarked():
     pattern = r"after about ([\d,]+) calls of 50 µs, ([\d,]+) of 500 µs or ([\d,]+) of 5 ms"
     (stated,) = re.findall(pattern, guide())
     for calls, us in zip(stated, (50.0, 500.0, 5000.0), strict=True):
-        expected = race.calls_before(Verdict(False, 0, us, us, ESTIMATED))
+        expected = benchmark.calls_before(Choice(False, 0, us, us, ESTIMATED))
         assert int(calls.replace(",", "")) == pytest.approx(expected, rel=0.02)
 
 

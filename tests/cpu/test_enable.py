@@ -172,7 +172,7 @@ def test_compiled_code_is_served_while_it_is_enabled():
 
 
 @pytest.mark.parametrize("first", ["enable", "import"])
-def test_dynamo_knows_pytorchs_function_whatever_came_first(first):
+def test_dynamo_has_rules_for_pytorchs_function_in_any_import_order(first):
     """Dynamo lists the functions of torch when it is imported."""
     lines = {"enable": "convt_ext.enable()", "import": "import torch._dynamo"}
     program = f"""
@@ -208,7 +208,7 @@ def test_a_tool_that_wraps_our_function_sees_each_call_once(monkeypatch):
         for model in (layer, converted):
             assert is_served(lambda model=model: model(x))
         assert len(seen) == 4  # is_served calls twice
-        F.conv_transpose2d(*(torch.ones(1, 1, 1, 1, dtype=torch.complex64) for _ in "xw"))  # not served
+        F.conv_transpose2d(*(torch.ones(1, 1, 1, 1, dtype=torch.complex64) for _ in "xw"))  # PyTorch's operator runs it
         assert len(seen) == 5
     assert F.conv_transpose2d is wrapper
     RAN.clear()

@@ -82,7 +82,7 @@ def test_tensors(size):
     ],
     ids=["larger", "complex", "sparse"],
 )
-def test_what_no_kernel_takes_is_pytorchs(tensor):
+def test_unsupported_steps_are_pytorchs(tensor):
     found, expected = both([(torch.mul, tensor)], *operands())
     torch.testing.assert_close(found.to_dense(), expected.to_dense())
     assert "steps" not in RAN

@@ -43,7 +43,7 @@ def test_missing_memory_is_pytorchs_own_error(monkeypatch):
     assert asked == [((4294967296,), {"dtype": torch.uint8, "device": torch.device("cuda", 1)})]
 
 
-def test_what_refused_the_memory_is_told_alone(monkeypatch):
+def test_only_the_failed_allocation_is_reported(monkeypatch):
     """Another thread's capture makes allocations fail too, and a message about short memory would mislead then."""
 
     def refused(*args, **kwargs):
@@ -113,7 +113,7 @@ def test_no_op_returns_a_string():
 
 @pytest.mark.parametrize("light_bytes", [0, 1 << 20], ids=["by_python", "by_torch"])
 @pytest.mark.parametrize("failing", ["forward", "grad_input", "grad_weight"])
-def test_by_default_pytorch_has_the_last_word(cpu_is_gpu, monkeypatch, failing, light_bytes):
+def test_by_default_pytorchs_operator_runs_last(cpu_is_gpu, monkeypatch, failing, light_bytes):
     """If memory is too short for all gradients at once, they are computed one by one."""
     real = ops.run_gradients
 

@@ -1,4 +1,4 @@
-"""The examples run, as a reader would run them, and say what they promise."""
+"""The examples run, as a reader would run them, and print the promised output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_training_example():
     run = subprocess.run([sys.executable, str(EXAMPLE), *SMALL], capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr
     assert "ms a step" in run.stdout
-    assert largest_difference(run.stdout) == 0  # PyTorch served both
+    assert largest_difference(run.stdout) == 0  # PyTorch's operator ran both
 
 
 def test_training_example_by_our_ops(cpu_is_gpu, capsys):

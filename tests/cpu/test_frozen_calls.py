@@ -26,7 +26,7 @@ PACKS, PACKED = "forward_packing", "forward_packed"
 @pytest.fixture
 def packing(monkeypatch):
     """A planner with plans that pack the weight of `layer`."""
-    monkeypatch.setattr(planner, "choice", lambda *_, **__: planner.Choice(1.0, 0.0, 4 * 6 * 9 * 4))
+    monkeypatch.setattr(planner, "best_plan", lambda *_, **__: planner.BestPlan(1.0, 0.0, 4 * 6 * 9 * 4))
 
 
 def layer() -> ConvTranspose2d:
@@ -74,7 +74,7 @@ def test_autocast_packs_the_cast_weight():
 
 @torch.no_grad()
 def test_autocast_casts_a_weight_that_no_kernel_packs_once(monkeypatch):
-    monkeypatch.setattr(planner, "choice", lambda *_, **__: planner.Choice(1.0, 0.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *_, **__: planner.BestPlan(1.0, 0.0, 0))
     frozen = convt_ext.freeze(layer())
     results = []
     for _ in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 
 import bad_input
 import numpy as np
@@ -13,13 +12,12 @@ import torch.nn.functional as F
 from cases import each_case, named
 from cpu_kernels import RAN, cpu_is_gpu  # noqa: F401
 from pretend_gpu import pretend_gpu  # noqa: F401
-from served import served_by
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
-from convt_ext import _extension, explain, functional, ops, routing
 from convt_ext import conv_transpose2d as ours
+from convt_ext import explain, ops
 
 
 def test_signature_is_pytorchs_and_four_keywords():
@@ -43,7 +41,7 @@ def test_cpu_gives_pytorchs_bits(case, dtype):
 
 
 @pytest.mark.parametrize("word", ["exact", "aten", "tf32x3", "tf32"])
-def test_cpu_gives_pytorchs_result_for_every_word(word):
+def test_cpu_gives_pytorchs_result_for_every_precision(word):
     x, weight, bias = named("k4s2p1").tensors(torch.float64)
     theirs = F.conv_transpose2d(x, weight, bias, 2, 1)
     assert torch.equal(ours(x, weight, bias, 2, 1, precision=word), theirs)
@@ -184,33 +182,6 @@ def test_explicit_precision_where_our_kernels_cannot_serve(pretend_gpu):  # noqa
             ours(x, weight, precision="exact")
         with pytest.raises(RuntimeError, match="forward-mode"), convt_ext.use_precision("aten"):
             ours(x, weight)
-
-
-def test_missing_binary(pretend_gpu, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(_extension, "unsupported_reason", lambda index: "install a wheel")
-    monkeypatch.setattr(functional, "_warned", False)
-    x, weight = torch.ones(2, 4, 5, 6, device="cuda"), torch.ones(4, 6, 3, 3, device="cuda")
-    with pytest.raises(RuntimeError, match="install a wheel"):
-        ours(x, weight, precision="exact")
-    monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "ieee")
-    with pytest.warns(RuntimeWarning, match=r"uses PyTorch's operator.*install a wheel") as caught:
-        assert ours(x, weight).shape == (2, 6, 7, 8)
-    assert caught[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ours(x, weight)
-
-
-@pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
-def test_the_faster_one_serves_unless_a_precision_is_asked_for(pretend_gpu, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "ieee")
-    x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")  # kb69
-    assert served_by(ours, x, weight) == "torch"
-    kb71 = torch.empty(8, 32, 512, 1024, device="cuda"), torch.empty(32, 32, 3, 3, device="cuda")
-    assert served_by(ours, *kb71) == "convt_ext"
-    assert served_by(ours, x, weight, precision="exact") == "convt_ext"
-    with convt_ext.use_precision("exact"):
-        assert served_by(ours, x, weight) == "convt_ext"
 
 
 @pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")

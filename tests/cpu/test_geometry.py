@@ -28,7 +28,7 @@ strides = st.one_of(
 )
 
 
-def test_what_hangs_on_an_unknown_size_is_not_sure():
+def test_conditions_on_unknown_sizes_are_not_sure():
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     shapes = ShapeEnv()
@@ -152,10 +152,10 @@ def test_weight_gradient_format_table():
     for size, stride, expected in (
         ((1, 1, 1, 6), (6, 6, 6, 1), False),
         ((1, 1, 1, 6), (12, 12, 12, 2), True),
-        ((1, 1, 5, 1), (5, 5, 1, 7), False),  # of one column, whose step says nothing
-        ((1, 1, 5, 6), (7, 30, 6, 1), False),  # of one image
+        ((1, 1, 5, 1), (5, 5, 1, 7), False),  # one column: its stride has no effect
+        ((1, 1, 5, 6), (7, 30, 6, 1), False),  # one image
         ((3, 1, 1, 1), (120, 1, 24, 4), False),  # one value each, cut from channels_last: a dense copy is ambiguous
-        ((2, 3, 5, 6), (90, 30, 6, 1), True),  # of several channels the strides do not count
+        ((2, 3, 5, 6), (90, 30, 6, 1), True),  # the strides of several channels do not count
     ):
         assert grad_weight_is_channels_last(True, size, stride) is expected, (size, stride)
 

@@ -40,7 +40,7 @@ class FakeGpu:
 
 
 @pytest.fixture
-def pretended(monkeypatch):
+def fake_gpu(monkeypatch):
     def make(*arguments, **named):
         gpu = FakeGpu(*arguments, **named)
 
@@ -68,15 +68,15 @@ def pretended(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [1, 5, 23])
-def test_the_hosts_time_is_not_the_gpus(pretended, number):
-    gpu = pretended()
+def test_the_hosts_time_is_not_the_gpus(fake_gpu, number):
+    gpu = fake_gpu()
     assert GpuClock().times_us([gpu.call] * number, gpu) == pytest.approx([GPU_US] * number)
     assert gpu.calls == number
 
 
-def test_a_host_that_is_late_is_given_longer(pretended):
+def test_a_host_that_is_late_is_given_longer(fake_gpu):
     """The late times are discarded, and later groups start with the longer hold."""
-    gpu = pretended({3: 1500.0})
+    gpu = fake_gpu({3: 1500.0})
     clock = GpuClock()
     for _ in range(2):
         assert clock.times_us([gpu.call] * 5, gpu) == pytest.approx([GPU_US] * 5)
@@ -84,9 +84,9 @@ def test_a_host_that_is_late_is_given_longer(pretended):
     assert gpu.held == [500, 2000, 2000]
 
 
-def test_where_launches_are_too_many_fewer_calls_are_timed_together(pretended):
+def test_fewer_calls_are_timed_at_once_if_launches_are_too_many(fake_gpu):
     """No hold is long enough for these: the host waits until the queue has space."""
-    gpu = pretended(most_ahead=12)
+    gpu = fake_gpu(most_ahead=12)
     clock = GpuClock()
     for _ in range(3):
         assert clock.times_us([gpu.call] * 20, gpu) == pytest.approx([GPU_US] * 20)
@@ -94,8 +94,8 @@ def test_where_launches_are_too_many_fewer_calls_are_timed_together(pretended):
     assert gpu.held[5:] == [25_600 * 5] * len(gpu.held[5:])
 
 
-def test_a_call_that_waits_for_the_gpu_is_timed_all_the_same(pretended):
-    gpu = pretended()
+def test_a_call_that_waits_for_the_gpu_is_timed_all_the_same(fake_gpu):
+    gpu = fake_gpu()
 
     def waiting():
         gpu.call()

@@ -184,7 +184,7 @@ def test_the_first_graph_of_a_release_that_has_changed_is_right_too(monkeypatch,
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
-def test_one_channel_of_which_the_format_is_ambiguous(layout):
+def test_one_channel_with_an_ambiguous_format(layout):
     """Its strides match two formats; the program has the strides of the fake result."""
     x, weight = torch.randn(2, 1, 5, 6).to(memory_format=layout), torch.randn(1, 6, 3, 3)
     x, weight = x.requires_grad_(), weight.to(memory_format=layout).requires_grad_()

@@ -1,4 +1,4 @@
-"""Pointwise operations behind our ops become steps of them in programs that Inductor compiles. On the CPU."""
+"""Inductor programs on the CPU: pointwise operations after an op of convt_ext become its steps."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ __all__ = ["cpu_is_gpu"]
 
 WITH_TENSOR = HAS_TENSOR
 OPS = (traced_epilogues.forward_then, traced_epilogues.forward_then_by_name)
-CHANNELS, SIZE = 6, (2, 6, 10, 12)  # of the results of k4s2p1
+CHANNELS, SIZE = 6, (2, 6, 10, 12)  # the shape of the results of k4s2p1
 
 
 @pytest.fixture(autouse=True)
 def always_fused(monkeypatch):
-    """Also where another alternative takes less time, which test_compile_choice.py is about."""
+    """Also if another alternative is faster, which test_compile_choice.py tests."""
     monkeypatch.setattr(mode, "MODE", mode.FUSED)
 
 
@@ -63,7 +63,7 @@ def graphs(monkeypatch):
 
     monkeypatch.setattr(fusion, "fuse", record)
     torch._dynamo.reset()
-    with config.patch(force_disable_caches=True):  # a graph that a cache knows is not passed through again
+    with config.patch(force_disable_caches=True):  # the passes do not run again for a cached graph
         yield seen
 
 
@@ -72,7 +72,7 @@ def fused(graph):
 
 
 def operations(graph):
-    """Of the only op with steps, whose operations they are; none where there is no such op."""
+    """Returns the operations of the only op with steps; none if there is no such op."""
     nodes = fused(graph)
     assert len(nodes) <= 1
     return nodes[0].args[-3] if nodes else []
@@ -320,7 +320,7 @@ def test_passes_that_the_user_has_set_run_first():
     assert order == [0]
 
 
-def test_caches_know_the_pass_by_its_sources():
+def test_cache_keys_contain_the_sources_of_the_pass():
     assert fusion.Fusion(()).uuid() == fusion.Fusion(()).uuid() is not None
     assert fusion.Fusion((lambda graph: None,)).uuid() is None
 
@@ -360,7 +360,7 @@ ACTIVATIONS = {
 
 
 def gradients_of(function, operands, second=False):
-    """Of a function's result, by all operands; with `second` those of the first gradients."""
+    """Returns the gradients of all operands; with `second`, the gradients of these gradients."""
     leaves = [one.detach().clone().requires_grad_() for one in operands]
     result = function(*leaves)
     found = torch.autograd.grad(result.square().sum(), leaves, create_graph=second)

@@ -120,7 +120,7 @@ class TestPrecisionOfReplicas:
             replica = replica_of(Model())
         assert self.codes(replica, torch.randn(2, 4, 5, 6)) == [CODE_OF[expected]]
 
-    def test_a_word_that_does_not_speak_of_the_dtype_is_none(self):
+    def test_a_precision_of_another_dtype_is_ignored_in_flags(self):
         """Unlike a keyword, which would be an error."""
         layer = ConvTranspose2d(4, 6, 3, dtype=torch.float64)
         with use_precision("tf32"):
@@ -141,7 +141,7 @@ class TestPrecisionOfReplicas:
 
 
 def test_calls_of_functions_begin_with_none(cpu_is_gpu):
-    """As the docstring says."""
+    """The docstring promises it."""
     x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
     with use_precision("aten"), torch.no_grad():
         in_thread(lambda: convt_ext.conv_transpose2d(x, weight))

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.slow(seconds=8),
 ]
 
-ALLOWED = 1.5  # a neighbour's estimate over its floor, beside its base's
+ALLOWED = 1.5  # a neighbour's estimate over its floor, divided by that of its base
 
 EVERY_BASE = tuple(base.name for base in BASES)
 

@@ -60,7 +60,7 @@ def test_limits_are_named(name):
 
 @pytest.mark.parametrize("direction", [0, 1, 2])
 @pytest.mark.parametrize("stride", [2**31, 2**62, 2**63 - 1])
-def test_the_stride_of_a_single_image_says_nothing(direction, stride):
+def test_the_stride_of_a_single_image_has_no_effect(direction, stride):
     """A stride that would overflow yields the plans of an ordinary one."""
     assert plan(direction=direction, x_stride=(stride, 64, 8, 1)) == plan(direction=direction)
 

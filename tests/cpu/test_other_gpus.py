@@ -8,7 +8,7 @@ from pretend_gpu import A100, TURING, a100, decide, operands, pretend_gpu
 from served import tf32
 
 from convt_ext import ops, planner, routing
-from convt_ext.tuning import files, race
+from convt_ext.tuning import benchmark, files
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
 __all__ = ["a100", "pretend_gpu"]
@@ -26,10 +26,10 @@ def test_tensor_cores_are_left_to_pytorch_but_on_hopper(a100):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_tensor_cores_of_other_gpus_are_measured_where_switches_ask_for_it(dtype, a100, monkeypatch):
     """Without a measurement PyTorch's operator runs, because the estimates do not cover its times there."""
-    monkeypatch.setattr(race, "is_wanted", lambda: True)
+    monkeypatch.setattr(benchmark, "is_enabled", lambda: True)
     with tf32(True):
         chosen = decide(*operands(dtype))[3]
-    assert chosen.races
+    assert chosen.benchmarks
     assert [chosen.left_to_torch(direction) for direction in range(3)] == [True] * 3
     monkeypatch.setattr(planner, "device_numbers", lambda index: TURING)
     routing.forget()
@@ -37,7 +37,7 @@ def test_tensor_cores_of_other_gpus_are_measured_where_switches_ask_for_it(dtype
 
 
 @needs_binary
-def test_tensor_cores_of_other_gpus_are_whose_a_tuning_file_says(a100, monkeypatch):
+def test_a_tuning_file_decides_on_tensor_cores_of_other_gpus(a100, monkeypatch):
     environment = files.Environment("NVIDIA A100", A100, "", "13.0", "2.11.0", torch.backends.cudnn.version(), "580")
     x, weight, bias = operands(torch.float16)
     problem = decide(x, weight, bias, backend="convt_ext")[3]

@@ -174,7 +174,7 @@ def test_a_mode_sees_pytorchs_own_function():
 
 def test_fallbacks_of_the_package_are_pytorchs(monkeypatch):
     """A call that falls back to PyTorch does not reach the tool a second time."""
-    monkeypatch.setattr(convt_ext.planner, "choice", lambda *arguments: convt_ext.planner.Choice(30.0, 1.0, 0))
+    monkeypatch.setattr(convt_ext.planner, "best_plan", lambda *arguments: convt_ext.planner.BestPlan(30.0, 1.0, 0))
     calls = []
 
     def counting(*args):

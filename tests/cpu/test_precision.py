@@ -6,11 +6,10 @@ import functools
 import json
 import subprocess
 import sys
-import threading
 
 import pytest
 import torch
-from scope_words import word
+from scope_requests import requested
 from served import tf32
 
 from convt_ext import precision, use_precision
@@ -18,61 +17,22 @@ from convt_ext import precision, use_precision
 HOPPER, TURING = (9, 0), (7, 5)
 
 
-def test_no_word_is_requested_by_default():
-    assert word() is None
-
-
-def test_context_nests_and_resets():
-    with use_precision("exact"):
-        assert word() == "exact"
-        with use_precision("tf32x3"):
-            assert word() == "tf32x3"
-            with use_precision(None):
-                assert word() is None
-            assert word() == "tf32x3"
-        assert word() == "exact"
-    assert word() is None
-
-
 def test_context_ends_with_an_exception():
     with pytest.raises(KeyError), use_precision("exact"):
         raise KeyError
-    assert word() is None
-
-
-def test_one_object_can_be_entered_twice():
-    context = use_precision("exact")
-    with context:
-        with context:
-            assert word() == "exact"
-        assert word() == "exact"
-    assert word() is None
+    assert requested() is None
 
 
 def test_decorator():
     @use_precision("aten")
     def inner(depth: int) -> str | None:
-        return inner(depth - 1) if depth else word()
+        return inner(depth - 1) if depth else requested()
 
     assert inner(2) == "aten"
-    assert word() is None
+    assert requested() is None
 
 
-def test_context_belongs_to_its_thread():
-    found = []
-    with use_precision("exact"):
-        thread = threading.Thread(target=lambda: found.append(word()))
-        thread.start()
-        thread.join()
-    assert found == [None]
-
-
-def test_leaving_without_entering_is_an_error():
-    with pytest.raises(RuntimeError, match="did not enter"):
-        use_precision("exact").__exit__(None, None, None)
-
-
-def test_a_word_of_float32_is_refused_for_what_the_input_is():
+def test_a_precision_for_float32_is_rejected_for_other_inputs():
     for call in (precision.explicit_class, functools.partial(precision.explicit_class, was_float32=False)):
         with pytest.raises(ValueError, match="the input is float16: leave precision=None"):
             call(torch.float16, "tf32", True)
@@ -81,7 +41,7 @@ def test_a_word_of_float32_is_refused_for_what_the_input_is():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_the_word_of_halves(dtype):
+def test_half_is_for_half_precision(dtype):
     for_it = dtype.itemsize == 2
     classes = {torch.float16: "f16", torch.bfloat16: "bf16"}
     assert precision.explicit_class(dtype, "half", from_keyword=False) == classes.get(dtype)
@@ -117,7 +77,7 @@ def test_tf32_begins_with_the_a100(capability, expected):
         assert precision.class_by_switches(torch.float32, capability) == "ieee"
 
 
-def test_what_the_default_may_use():
+def test_classes_of_the_default():
     for capability in (HOPPER, TURING, (8, 0), (12, 0)):
         for served in ("ieee", "aten"):
             assert precision.has_estimates(served, capability)
@@ -127,7 +87,7 @@ def test_what_the_default_may_use():
     assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4, "f16": 4, "bf16": 4}
 
 
-# Each line is run in turn, in a process of its own because the older and the newer switches cannot be put back.
+# Each line runs in its own process, because the older and the newer switches cannot be restored.
 # On the right: the class of float32 on a GPU with TF32, which is what PyTorch's cuDNN or cuBLAS would do.
 SWITCHES = [
     ("pass", "tf32"),

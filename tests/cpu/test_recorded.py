@@ -72,7 +72,7 @@ def test_its_second_derivatives_are_ours():
     )  # fmt: skip
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
-    assert RAN.count("forward") == 3  # of the call, and of the gradients of both gradients
+    assert RAN.count("forward") == 3  # the call, and the gradients of both gradients
 
 
 def test_a_dual_grad_output_is_differentiated():
@@ -130,10 +130,10 @@ def test_where_memory_is_short(monkeypatch, precision):
     assert name_of_node(result) == BY_TORCH
     real = ops.run_gradients
 
-    def run(grad_output, input, weight, call, wanted):
-        if wanted & 3:
+    def run(grad_output, input, weight, call, needs_grad_mask):
+        if needs_grad_mask & 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
-        return real(grad_output, input, weight, call, wanted)
+        return real(grad_output, input, weight, call, needs_grad_mask)
 
     monkeypatch.setattr(ops, "run_gradients", run)
     torch.manual_seed(1)
@@ -148,19 +148,21 @@ def test_where_memory_is_short(monkeypatch, precision):
 
 @pytest.mark.parametrize("light_bytes", [0, 1 << 20], ids=[BY_PYTHON, BY_TORCH])
 @pytest.mark.parametrize("failing", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
-def test_what_pytorch_fails_at_for_an_op_is_asked_of_pytorch_again(monkeypatch, failing, light_bytes):
+def test_a_failure_of_pytorch_inside_of_an_op_is_reported_by_pytorch(monkeypatch, failing, light_bytes):
     """The stable ABI reports only that it failed."""
     monkeypatch.setattr(routing, "_LIGHT_BYTES", light_bytes)
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction == failing else 90.0, 0)
+        planner,
+        "best_plan",
+        lambda problem, direction: planner.BestPlan(30.0, 20.0 if direction == failing else 90.0, 0),
     )
     operands = leaves(torch.float32)
 
     def fails(run):
         def call(*arguments):
-            number, wanted = arguments[3:5] if len(arguments) == 5 else (arguments[-1], 0)
+            number, needs_grad_mask = arguments[3:5] if len(arguments) == 5 else (arguments[-1], 0)
             by_torch = ops.remembered(number)[15]
-            if by_torch & (2 * wanted & 6 or 1):
+            if by_torch & (2 * needs_grad_mask & 6 or 1):
                 raise RuntimeError("torch_call_dispatcher failed")
             return run(*arguments)
 
@@ -174,7 +176,7 @@ def test_what_pytorch_fails_at_for_an_op_is_asked_of_pytorch_again(monkeypatch, 
 
 def test_mixed_gradients_are_one_op(monkeypatch):
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction: planner.Choice(30.0, 20.0 if direction == 2 else 90.0, 0)
+        planner, "best_plan", lambda problem, direction: planner.BestPlan(30.0, 20.0 if direction == 2 else 90.0, 0)
     )
     operands = leaves(torch.float32)
     for one, other in zip(grads(ours, operands), grads(F.conv_transpose2d, operands), strict=True):
@@ -207,7 +209,7 @@ def test_a_number_that_another_thread_finds_has_its_arguments(monkeypatch):
     class Calls(dict):
         def __setitem__(self, numbers, call):
             super().__setitem__(numbers, call)
-            assert ops.remembered(self[numbers]) == numbers  # what a thread may ask at this moment
+            assert ops.remembered(self[numbers]) == numbers  # another thread may request it now
 
     monkeypatch.setattr(ops, "_calls", Calls())
     monkeypatch.setattr(ops, "_numbers_of", {})

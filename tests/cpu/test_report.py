@@ -120,7 +120,7 @@ def test_gradients_are_those_that_would_be_recorded():
     assert directions == ["forward", "input"]
 
 
-def test_who_was_not_asked():
+def test_calls_that_convt_ext_does_not_receive():
     found = report(Model(), image())
     assert {(line.runs, line.reason) for line in found.lines} == {("torch", NOT_ASKED)}
     assert str(found).count(NOT_ASKED) == 1
@@ -147,7 +147,7 @@ def test_precisions_of_calls_and_blocks():
     assert reasons[2].startswith("estimated")
 
 
-def test_nothing_is_left_behind(cpu_is_gpu):
+def test_a_report_restores_all_state(cpu_is_gpu):
     model, x = convt_ext.convert(Model()).train(), image()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     random = torch.get_rng_state()

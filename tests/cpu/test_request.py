@@ -7,20 +7,20 @@ import itertools
 import pytest
 import torch
 from pretend_gpu import a100, decide, operands, pretend_gpu
-from scope_words import nothing_stays_in_force, word
+from scope_requests import nothing_stays_in_force, requested
 from served import tf32
 
 import convt_ext
 from convt_ext import flags, precision, routing, use_precision
-from convt_ext.chosen import Chosen, ChosenInClass
-from convt_ext.request import BACKENDS, PRECISIONS, merged, parts_of, word_of
+from convt_ext.auto_dispatch import AutoDispatch, AutoDispatchInClass
+from convt_ext.request import BACKENDS, PRECISIONS, decode_request, encode_request, merged
 
 __all__ = ["a100", "nothing_stays_in_force", "pretend_gpu"]
 
 
 @pytest.mark.parametrize("asked", list(itertools.product((None, *PRECISIONS), (None, *BACKENDS))), ids=str)
-def test_a_word_contains_both_keywords(asked):
-    assert parts_of(word_of(*asked)) == asked
+def test_a_request_encodes_both_keywords(asked):
+    assert decode_request(encode_request(*asked)) == asked
 
 
 @pytest.mark.parametrize("wrong", ["cudnn", "", 1, ["torch"]])
@@ -33,24 +33,24 @@ def test_an_unknown_backend_is_an_error(wrong):
 
 def test_the_innermost_flags_are_active_and_have_defaults():
     with flags(precision="tf32", backend="convt_ext"):
-        assert word() == "convt_ext:tf32"
+        assert requested() == "convt_ext:tf32"
         with flags(backend="torch"):
-            assert word() == "torch:"
+            assert requested() == "torch:"
             with use_precision("exact"):
-                assert word() == "exact"
+                assert requested() == "exact"
             with flags():
-                assert word() is None
-        assert word() == "convt_ext:tf32"
+                assert requested() is None
+        assert requested() == "convt_ext:tf32"
 
 
 def test_flags_as_a_decorator():
     @flags(backend="torch")
     def inner():
-        return word()
+        return requested()
 
     @flags(precision="tf32", backend="convt_ext")
     def steps():
-        yield word()
+        yield requested()
 
     assert inner() == "torch:"
     assert list(steps()) == ["convt_ext:tf32"]
@@ -96,9 +96,9 @@ def test_pytorchs_operator_is_a_candidate_where_its_switches_agree(asked, on):
     with tf32(on):
         if expected is None:
             with pytest.raises(ValueError, match=r'backend="torch" computes float32 as .* but got precision='):
-                routing.selection(torch.float32, word_of(*asked), (9, 0))
+                routing.selection(torch.float32, encode_request(*asked), (9, 0))
         else:
-            found = routing.selection(torch.float32, word_of(*asked), (9, 0))
+            found = routing.selection(torch.float32, encode_request(*asked), (9, 0))
             assert found.backend == expected
             assert found.is_explicit == (asked[0] is not None)
 
@@ -118,16 +118,16 @@ def test_float32_without_cudnn_is_ieee_too(monkeypatch):
     assert routing.selection(torch.float32, "ieee", (9, 0)) == ("ieee", "auto", True)
 
 
-def test_what_routing_decides(pretend_gpu):
+def test_decisions_of_routing(pretend_gpu):
     with tf32(True):
         assert decide(*operands(), backend="torch") is routing.BACKEND
         kinds = {
             asked: type(decide(*operands(), precision=asked[0], backend=asked[1])[3])
             for asked in ((None, None), (None, "convt_ext"), ("tf32", None), ("tf32", "convt_ext"), ("exact", None))
         }
-    assert kinds.pop((None, None)) is Chosen
-    assert kinds.pop(("tf32", None)) is ChosenInClass
-    assert not any(issubclass(kind, Chosen) for kind in kinds.values())
+    assert kinds.pop((None, None)) is AutoDispatch
+    assert kinds.pop(("tf32", None)) is AutoDispatchInClass
+    assert not any(issubclass(kind, AutoDispatch) for kind in kinds.values())
     with flags(backend="torch"):
         assert decide(*operands()) is routing.BACKEND
         assert decide(*operands(), backend="convt_ext")[3].by_name
@@ -142,33 +142,33 @@ def test_on_other_gpus_tensor_cores_are_opt_in(a100):
         assert not isinstance(decide(*operands(), precision="tf32"), routing.Reason)
 
 
-class TestChosenInClass:
+class TestAutoDispatchInClass:
     """A call with an explicit precision that PyTorch's switches select too, and that PyTorch's operator computes."""
 
     @pytest.fixture
     def directions(self, pretend_gpu, monkeypatch):
-        monkeypatch.setattr(Chosen, "left_to_torch", lambda self, direction: True)
+        monkeypatch.setattr(AutoDispatch, "left_to_torch", lambda self, direction: True)
         with tf32(False):
             yield decide(*operands(), precision="ieee")[3]
 
     def test_pytorchs_operator_runs_a_call_without_gradients(self, directions):
         x, weight, bias = operands()
         assert not directions.serves(x, weight, bias, 0)
-        assert directions.is_torchs(x, weight, bias)
+        assert directions.is_aten_call(x, weight, bias)
 
     def test_its_own_node_records_gradients(self, directions):
         x, weight, bias = operands()
         weight.requires_grad_()
         assert directions.serves(x, weight, bias, 2)
-        assert not directions.is_torchs(x, weight, bias)
+        assert not directions.is_aten_call(x, weight, bias)
         assert not directions.is_recorded_by_torch(2)
 
     def test_gradients_keep_the_precision_when_the_switches_change(self, directions, monkeypatch):
         ran = []
-        monkeypatch.setattr(Chosen, "gradients", lambda self, *_: ran.append("the faster one"))
-        monkeypatch.setattr(type(directions._ours), "gradients", lambda self, *_: ran.append("convt_ext"))
-        monkeypatch.setattr(Chosen, "forward", lambda self, *_: ran.append("the faster one"))
-        monkeypatch.setattr(type(directions._ours), "forward", lambda self, *_: ran.append("convt_ext"))
+        monkeypatch.setattr(AutoDispatch, "gradients", lambda self, *_: ran.append("the faster one"))
+        monkeypatch.setattr(type(directions._native), "gradients", lambda self, *_: ran.append("convt_ext"))
+        monkeypatch.setattr(AutoDispatch, "forward", lambda self, *_: ran.append("the faster one"))
+        monkeypatch.setattr(type(directions._native), "forward", lambda self, *_: ran.append("convt_ext"))
         directions.gradients(None, None, None, (True, True, False))
         directions.forward(None, None, None)
         with tf32(True):

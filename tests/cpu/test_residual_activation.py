@@ -17,7 +17,7 @@ from convt_ext.functional import conv_transpose2d_then
 
 __all__ = ["cpu_is_gpu"]
 
-# What it may be, PyTorch's function for it, and whether a kernel knows it.
+# An activation, PyTorch's function for it, and whether a kernel supports it.
 ACTIVATIONS = {
     "relu": ("relu", torch.relu, True),
     "gelu": ("gelu", F.gelu, True),
@@ -90,7 +90,7 @@ def test_nothing_is_no_step(cpu_is_gpu):
 
 
 @pytest.mark.parametrize("under", ["call", "compile", "explain"])
-def test_what_neither_can_be(under):
+def test_invalid_residuals_and_activations(under):
     call = {"call": ours, "explain": convt_ext.explain}.get(under) or torch.compile(ours, backend="eager")
     for named, kind, words in (
         (
@@ -109,7 +109,7 @@ def test_what_neither_can_be(under):
 
 @needs_binary
 @pytest.mark.parametrize("word", ["tf32", "exact"])
-def test_explain_says_where(word):
+def test_explain_reports_where_steps_run(word):
     x, weight = torch.empty(8, 64, 32, 32, device="meta"), torch.empty(64, 64, 4, 4, device="meta")
 
     def epilogue(**named):
@@ -131,7 +131,7 @@ def test_symbolic_traces_hold_pytorchs_functions(on_both):
     torch.testing.assert_close(traced(*arguments), call(*arguments))
 
 
-def test_a_compiled_step_takes_numbers_that_change():
+def test_a_compiled_step_accepts_changing_numbers():
     compiled = torch.compile(
         lambda x, weight, factor: conv_transpose2d_then(x, weight, None, epilogue=[(torch.mul, factor)]),
         backend="eager", fullgraph=True, dynamic=True,

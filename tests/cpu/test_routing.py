@@ -33,11 +33,11 @@ def arguments_of(*operands, **named):
     return decision[3].arguments
 
 
-def verdict_of(*operands, **named):
+def choice_of(*operands, **named):
     """Returns the choice for the forward pass of a call that convt_ext may run."""
     decision = decide(*operands, **named)
     assert not isinstance(decision, routing.Reason), decision
-    return decision[3].verdict(0)
+    return decision[3].choice(0)
 
 
 CODE, CHANNELS_LAST = 5, 6
@@ -76,7 +76,7 @@ def test_one_argument_that_is_no_int_is_pytorchs(name, value):
     assert decide(*operands(), **{name: value}, precision="exact") is routing.ARGUMENTS
 
 
-def test_what_a_call_was_decided_to_holds_for_its_switches_and_devices_alone():
+def test_cached_decisions_depend_on_switches_and_devices():
     x, weight, bias = operands()
     for _ in range(2):
         for on, code in ((True, 3), (False, 0)):
@@ -89,23 +89,10 @@ def test_what_a_call_was_decided_to_holds_for_its_switches_and_devices_alone():
 
 
 @pytest.mark.parametrize(("word", "code"), [("exact", 0), ("aten", 1), ("tf32x3", 2), ("tf32", 3)])
-def test_words_have_codes(word, code):
+def test_precisions_have_codes(word, code):
     assert arguments_of(*operands(), precision=word)[CODE] == code
     with use_precision(word):
         assert arguments_of(*operands())[CODE] == code
-
-
-def test_keyword_beats_context():
-    with use_precision("aten"):
-        assert arguments_of(*operands(), precision="exact")[CODE] == 0
-
-
-def test_switches_decide_without_a_word(no_tf32):
-    assert arguments_of(*operands())[CODE] == 0
-
-
-def test_float64_has_no_tensor_cores():
-    assert arguments_of(*operands(torch.float64))[CODE] == 0
 
 
 @needs_binary
@@ -121,33 +108,20 @@ def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, m
         torch.empty(1, 2, 3, 3, dtype=dtype, device="cuda"),
         torch.empty(2, 3, 64, 64, dtype=dtype, device="cuda"),
     )
-    verdict = verdict_of(*many_taps, stride=1, padding=0)
-    assert verdict.by_torch
-    assert "PyTorch about" in verdict.why()
-    assert not verdict_of(*kb71, stride=1, padding=0).by_torch
+    choice = choice_of(*many_taps, stride=1, padding=0)
+    assert choice.by_torch
+    assert "PyTorch about" in choice.why()
+    assert not choice_of(*kb71, stride=1, padding=0).by_torch
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("word", ["aten", "tf32x3", "tf32"])
-def test_words_for_float32_alone(dtype, word, a100):
+def test_precisions_only_for_float32(dtype, word, a100):
     with pytest.raises(ValueError, match='precision="exact"'):
         decide(*operands(dtype), precision=word)
-    with use_precision(word):  # a context speaks of float32 alone
+    with use_precision(word):  # in a context, this precision applies only to float32
         decision = decide(*operands(dtype))
     assert (decision is routing.TENSOR_CORES) == (dtype is not torch.float64)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_ieee_serves_every_dtype(dtype):
-    assert arguments_of(*operands(dtype), precision="exact")[CODE] == 0
-    with use_precision("exact"):
-        assert arguments_of(*operands(dtype))[CODE] == 0
-
-
-def test_unknown_word_is_an_error_everywhere():
-    for device in ("cuda", "cpu"):
-        with pytest.raises(ValueError, match="'exact', 'aten', 'ieee', 'tf32x3', 'tf32'"):
-            decide(*operands(device=device), precision="fast")
 
 
 def test_memory_format_follows_the_strides():
@@ -162,13 +136,13 @@ def test_memory_format_follows_the_strides():
 @needs_binary
 @pytest.mark.parametrize("layer", KERNELBENCH, ids=lambda layer: layer.name)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
-def test_without_a_word_the_faster_one_serves(layer, layout, no_tf32):
+def test_by_default_the_faster_implementation_runs(layer, layout, no_tf32):
     x, weight = (
         torch.empty(shape, device="cuda").to(memory_format=layout) for shape in (layer.input_shape, layer.weight_shape)
     )
-    verdict = verdict_of(x, weight, **layer.arguments)
-    assert verdict.by_torch == (layer.name in ("kb65", "kb69"))  # cuDNN uses a transform there
-    assert "PyTorch about" in verdict.why()
+    choice = choice_of(x, weight, **layer.arguments)
+    assert choice.by_torch == (layer.name in ("kb65", "kb69"))  # cuDNN uses a transform there
+    assert "PyTorch about" in choice.why()
     assert arguments_of(x, weight, **layer.arguments)[CODE] == 0
     for word in PRECISIONS:
         if word == "half":
@@ -195,56 +169,56 @@ def test_half_by_name_is_ours(dtype):
 @needs_binary
 def test_float64_and_aten_are_compared_too(monkeypatch):
     x, weight = torch.empty(64, 64, 128, 256, device="cuda"), torch.empty(64, 128, 3, 5, device="cuda")
-    assert verdict_of(x.double(), weight.double()).by_torch
+    assert choice_of(x.double(), weight.double()).by_torch
     assert arguments_of(x.double(), weight.double(), precision="exact")[CODE] == 0
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda dtype, capability: "aten")
     assert arguments_of(x, weight)[CODE] == 1
-    assert not verdict_of(x, weight).by_torch  # PyTorch's columns take far longer here
+    assert not choice_of(x, weight).by_torch  # PyTorch's columns take far longer here
     x, weight = torch.empty(1, 256, 37, 37, device="cuda"), torch.empty(256, 256, 4, 4, device="cuda")
-    assert verdict_of(x, weight, stride=4).by_torch
+    assert choice_of(x, weight, stride=4).by_torch
 
 
 @needs_binary
 def test_a_comparison_is_made_once(no_tf32, monkeypatch):
     questions = []
 
-    def choice(*arguments):
+    def best_plan(*arguments):
         questions.append(arguments)
-        return planner.Choice(30.0, 20.0, 0)
+        return planner.BestPlan(30.0, 20.0, 0)
 
-    monkeypatch.setattr(planner, "choice", choice)
+    monkeypatch.setattr(planner, "best_plan", best_plan)
     x, weight, bias = operands()
     for _ in range(3):
-        assert verdict_of(x, weight, bias).why() == "estimated 30 us for convt_ext, PyTorch about 20 us"
-        verdict_of(x, weight, bias, stride=(2, 2), padding=[1])
+        assert choice_of(x, weight, bias).why() == "estimated 30 us for convt_ext, PyTorch about 20 us"
+        choice_of(x, weight, bias, stride=(2, 2), padding=[1])
     assert len(questions) == 1
-    verdict_of(x, weight)  # without a bias, and so on: other problems
-    verdict_of(x, weight, bias, padding=0)
-    verdict_of(x.to(memory_format=torch.channels_last), weight, bias)
+    choice_of(x, weight)  # without a bias, and so on: other problems
+    choice_of(x, weight, bias, padding=0)
+    choice_of(x.to(memory_format=torch.channels_last), weight, bias)
     assert [problem.has_bias for problem, _ in questions] == [True, False, True, True]
 
 
-def test_where_nothing_is_known_ours_serves(no_tf32, monkeypatch):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(1e6, 0.0, 0))
-    assert not verdict_of(*operands()).by_torch
+def test_without_a_time_of_pytorch_convt_ext_runs(no_tf32, monkeypatch):
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(1e6, 0.0, 0))
+    assert not choice_of(*operands()).by_torch
 
 
 @needs_binary
 @pytest.mark.parametrize(("torch_us", "serves"), [(0.0, "ours"), (0.5, "torch"), (29.5, "torch"), (30.0, "ours")])
-def test_ours_serves_what_pytorch_is_not_faster_at(no_tf32, monkeypatch, torch_us, serves):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(30.0, torch_us, 0))
-    assert verdict_of(*operands()).by_torch == (serves == "torch")
+def test_convt_ext_runs_calls_at_which_pytorch_is_not_faster(no_tf32, monkeypatch, torch_us, serves):
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(30.0, torch_us, 0))
+    assert choice_of(*operands()).by_torch == (serves == "torch")
 
 
 @needs_binary
-def test_where_no_kernel_has_a_tile_pytorch_serves(no_tf32):
+def test_pytorch_runs_problems_without_a_tile(no_tf32):
     """One position of the weight exceeds shared memory; with an explicit precision the op raises an error."""
     x = torch.empty(1, 131072, 1, 1, device="cuda")
     weight = torch.empty(131072, 1, 16384, 1, device="cuda")
     arguments = {"stride": (16384, 1), "padding": 0, "groups": 131072}
-    verdict = verdict_of(x, weight, **arguments)
-    assert verdict.by_torch
-    assert verdict.why() == "no convt_ext kernel has a tile that fits this problem"
+    choice = choice_of(x, weight, **arguments)
+    assert choice.by_torch
+    assert choice.why() == "no convt_ext kernel has a tile that fits this problem"
     assert arguments_of(x, weight, **arguments, precision="exact")[CODE] == 0
     found = explain(x, weight, **arguments)
     assert (found.served_by, found.plan) == ("torch", None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from pretend_gpu import a100, decide, operands, pretend_gpu
-from torch import nn
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
@@ -17,7 +16,7 @@ __all__ = ["a100", "pretend_gpu"]
 
 def refuses(reason: routing.Reason, match: str, precision: str = "exact", dtype=torch.float32):
     with pytest.raises(RuntimeError, match=match):
-        routing.refuse_if_ours(reason, dtype, precision, None, "tf32")
+        routing.refuse_if_requested(reason, dtype, precision, None, "tf32")
 
 
 def test_other_tensors_are_pytorchs():
@@ -31,11 +30,6 @@ def test_other_tensors_are_pytorchs():
     assert decide(*operands(torch.int32), precision="exact") is routing.NO_DTYPE
     assert decide([1.0], weight, precision="exact") is routing.NOT_PLAIN
     assert decide(x, weight, 3, precision="exact") is routing.NOT_PLAIN
-
-
-def test_parameters_are_plain():
-    assert nn.Parameter in routing.PLAIN
-    assert nn.UninitializedParameter not in routing.PLAIN
 
 
 class Mode(TorchFunctionMode):
@@ -101,7 +95,7 @@ def test_nothing_to_compute_is_pytorchs():
     )
 
 
-def test_what_does_not_fit_is_refused_or_pytorchs():
+def test_too_large_sizes_are_rejected_or_pytorchs():
     one = torch.ones(1, 1, 1, 1, device="cuda")
     assert decide(one, one, stride=2**30, padding=0, precision="exact") is routing.TOO_LARGE
     assert decide(one, one, stride=2**63 - 1, padding=0, precision="exact") is routing.TOO_LARGE
@@ -111,18 +105,11 @@ def test_what_does_not_fit_is_refused_or_pytorchs():
     refuses(routing.TOO_LARGE, "split the input")
 
 
-def test_autocast_is_named_only_where_it_is_known_to_be_the_reason():
-    with pytest.raises(ValueError, match="the input is float16: leave"):
-        routing.selection(torch.float16, "tf32", (9, 0))
-    with pytest.raises(ValueError, match="autocast casts the input to float16"):
-        routing.selection(torch.float16, "tf32", (9, 0), was_float32=True)
-
-
 def test_only_a_request_for_a_kernel_is_refused():
     """PyTorch's operator runs a precision of another dtype, and one that its switches select."""
-    routing.refuse_if_ours(routing.TRANSFORM, torch.float16, None, "tf32", "f16")
-    routing.refuse_if_ours(routing.TRANSFORM, torch.float32, None, "tf32", "tf32")
-    routing.refuse_if_ours(routing.TRANSFORM, torch.float32, None, None, "tf32")
+    routing.refuse_if_requested(routing.TRANSFORM, torch.float16, None, "tf32", "f16")
+    routing.refuse_if_requested(routing.TRANSFORM, torch.float32, None, "tf32", "tf32")
+    routing.refuse_if_requested(routing.TRANSFORM, torch.float32, None, None, "tf32")
     for keywords, in_force in (
         ("tf32", None),
         (None, "tf32"),
@@ -131,7 +118,7 @@ def test_only_a_request_for_a_kernel_is_refused():
         ("tf32", "auto:"),
     ):
         with pytest.raises(RuntimeError, match="asks for a kernel of convt_ext"):
-            routing.refuse_if_ours(routing.TRANSFORM, torch.float32, keywords, in_force, "ieee")
+            routing.refuse_if_requested(routing.TRANSFORM, torch.float32, keywords, in_force, "ieee")
 
 
 def test_a_gpu_without_code(monkeypatch, a100):
@@ -139,11 +126,11 @@ def test_a_gpu_without_code(monkeypatch, a100):
     decision = decide(*operands(), precision="exact")
     assert isinstance(decision, routing.Unavailable)
     refuses(decision, "install another wheel")
-    # Where PyTorch serves anyway, a missing binary is nobody's concern.
+    # A missing binary has no effect on calls that PyTorch's operator runs anyway.
     assert decide(*operands(torch.float16)) is routing.TENSOR_CORES
 
 
-def test_what_is_known_of_a_call_holds_outside_of_transforms_alone(monkeypatch):
+def test_cached_decisions_do_not_apply_inside_of_transforms(monkeypatch):
     call = (*operands(), (2, 2), (1, 1), (0, 0), 1, (1, 1))
     assert routing.known(*call) is None
     decision = decide(*operands())

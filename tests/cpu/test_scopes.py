@@ -1,6 +1,6 @@
 """`use_precision` under concurrency: asyncio tasks, threads, generators, and exits in any order.
 
-Makes no calls: `word()` is the request that a call would have.
+Makes no calls: `requested()` is the request that a call would have.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scope_words import nothing_stays_in_force, word
+from scope_requests import nothing_stays_in_force, requested
 
 from convt_ext import use_precision
 from convt_ext.request import PRECISIONS
@@ -25,8 +25,8 @@ __all__ = ["nothing_stays_in_force"]
 
 def inside(precision):
     with use_precision(precision):
-        yield word()
-        yield word()
+        yield requested()
+        yield requested()
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
@@ -43,7 +43,7 @@ def test_generators_end_in_any_order(order, ends):
             generators[index].close()
         generators[index] = None  # which ends it at once, in CPython
         open_ones.remove(index)
-        assert word() == (precisions[open_ones[-1]] if open_ones else None)
+        assert requested() == (precisions[open_ones[-1]] if open_ones else None)
 
 
 @given(st.lists(st.integers(-10, 5)))
@@ -61,43 +61,43 @@ def test_any_sequence_of_entering_and_leaving(steps):
             entered.append(list(objects)[step].__enter__())
         elif entered:
             leave(entered[step % len(entered)])
-        assert word() == (objects[entered[-1]] if entered else None)
+        assert requested() == (objects[entered[-1]] if entered else None)
 
 
 # Tasks and threads.
 
 
-def test_each_task_has_its_own_word():
+def test_each_task_has_its_own_request():
     async def work(precision, turns):
         with use_precision(precision):
             for _ in range(turns):
-                assert word() == precision
+                assert requested() == precision
                 await asyncio.sleep(0)
-        return word()
+        return requested()
 
     async def main():
         found = await asyncio.gather(
             *(work(one, 2 + index) for index, one in enumerate(("exact", "aten", None, "tf32")))
         )
-        return found, word()
+        return found, requested()
 
     assert asyncio.run(main()) == ([None] * 4, None)
 
 
-def test_a_task_begins_with_the_word_at_its_creation():
+def test_a_task_starts_with_the_request_at_its_creation():
     async def child(parent_left):
-        before = word()
+        before = requested()
         await parent_left.wait()
         with use_precision("aten"):
-            inner = word()
-        return before, word(), inner
+            inner = requested()
+        return before, requested(), inner
 
     async def main():
         parent_left = asyncio.Event()
         with use_precision("exact"):
             task = asyncio.create_task(child(parent_left))
             await asyncio.sleep(0)
-        assert word() is None
+        assert requested() is None
         parent_left.set()
         return await task
 
@@ -108,9 +108,9 @@ def test_a_thread_begins_with_none_unless_it_is_given_a_context():
     async def main():
         with use_precision("exact"):
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(None, word), await asyncio.to_thread(word)
+            return await loop.run_in_executor(None, requested), await asyncio.to_thread(requested)
 
-    assert asyncio.run(main()) == (None, "exact")  # as asyncio says of the two
+    assert asyncio.run(main()) == (None, "exact")  # as asyncio documents both
 
 
 def test_one_object_in_many_tasks_and_threads():
@@ -120,11 +120,11 @@ def test_one_object_in_many_tasks_and_threads():
         with shared:
             for _ in range(turns):
                 await asyncio.sleep(0)
-                assert word() == "exact"
+                assert requested() == "exact"
             with shared:
                 await asyncio.sleep(0)
-            assert word() == "exact"
-        return word()
+            assert requested() == "exact"
+        return requested()
 
     async def main():
         return await asyncio.gather(*(task(turns) for turns in (3, 1, 4, 1, 5)))
@@ -145,12 +145,12 @@ def test_leaving_elsewhere_is_an_error_and_changes_nothing():
         with use_precision("aten"):
             with pytest.raises(RuntimeError, match=r"did not enter it.*decorate"):
                 one.__exit__(None, None, None)
-            assert word() == "aten"
-        assert word() is None
+            assert requested() == "aten"
+        assert requested() is None
 
     with one:
         contextvars.Context().run(leave)
-        assert word() == "exact"
+        assert requested() == "exact"
     thread = threading.Thread(target=leave)
     thread.start()
     thread.join()

@@ -1,6 +1,6 @@
 """`use_precision` as a decorator of generators, coroutines, async generators and methods.
 
-Makes no calls: `word()` is the request that a call would have.
+Makes no calls: `requested()` is the request that a call would have.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 import sys
 
 import pytest
-from scope_words import nothing_stays_in_force, word
+from scope_requests import nothing_stays_in_force, requested
 
 from convt_ext import use_precision
 
@@ -24,25 +24,25 @@ def echo(count):
     sent = None
     for _ in range(count):
         try:
-            sent = yield word(), sent
+            sent = yield requested(), sent
         except KeyError as error:
             sent = error.args[0]
-    return word(), "end"
+    return requested(), "end"
 
 
-def test_a_decorated_generator_holds_its_word_while_it_runs_alone():
+def test_a_decorated_generator_has_its_request_only_while_it_runs():
     steps = echo(3)
     assert inspect.isgeneratorfunction(echo)
     assert inspect.isgenerator(steps)
     assert echo.__name__ == "echo"
-    assert word() is None
+    assert requested() is None
     assert next(steps) == ("exact", None)
-    assert word() is None
+    assert requested() is None
     with use_precision("aten"):
         assert steps.send("sent") == ("exact", "sent")
-        assert word() == "aten"
+        assert requested() == "aten"
     assert steps.throw(KeyError("thrown")) == ("exact", "thrown")
-    assert word() is None
+    assert requested() is None
     with pytest.raises(StopIteration) as end:
         next(steps)
     assert end.value.value == ("exact", "end")
@@ -54,7 +54,7 @@ def test_exceptions_of_a_decorated_generator_pass():
         try:
             yield
         except KeyError:
-            raise ValueError(word()) from None
+            raise ValueError(requested()) from None
 
     steps = fails()
     next(steps)
@@ -65,7 +65,7 @@ def test_exceptions_of_a_decorated_generator_pass():
 
 
 @pytest.mark.parametrize("ends", ["closed", "dropped"])
-def test_a_decorated_generator_cleans_up_with_its_word(ends):
+def test_a_decorated_generator_cleans_up_with_its_request(ends):
     found = []
 
     @use_precision("exact")
@@ -73,7 +73,7 @@ def test_a_decorated_generator_cleans_up_with_its_word(ends):
         try:
             yield
         finally:
-            found.append(word())
+            found.append(requested())
 
     steps = cleans()
     next(steps)
@@ -96,31 +96,31 @@ def test_a_decorated_generator_that_goes_on_after_close_is_an_error():
     next(steps)
     with pytest.raises(RuntimeError, match="ignored GeneratorExit"):
         steps.close()
-    assert word() is None
+    assert requested() is None
 
 
-def test_what_a_decorated_body_enters_is_its_own_and_what_surrounds_it_may_change():
+def test_contexts_inside_and_around_a_decorated_body_are_independent():
     @use_precision("exact")
     def body(outer):
-        yield word()
+        yield requested()
         with use_precision("tf32"):
-            yield word()
-            yield word()
+            yield requested()
+            yield requested()
             outer.__exit__(None, None, None)  # not the body's: it ends for the one that entered it
-            yield word()
-        yield word()
+            yield requested()
+        yield requested()
 
     outer = use_precision("aten")
     steps = body(outer)
     assert next(steps) == "exact"
     outer.__enter__()
     assert next(steps) == "tf32"
-    assert word() == "aten"
+    assert requested() == "aten"
     with use_precision(None):
         assert next(steps) == "tf32"
-        assert word() is None
+        assert requested() is None
     assert next(steps) == "tf32"
-    assert word() is None
+    assert requested() is None
     assert list(steps) == ["exact"]
 
 
@@ -128,13 +128,13 @@ def test_decorated_generators_in_two_tasks_at_once():
     @use_precision("exact")
     def steps():
         while True:
-            yield word()
+            yield requested()
 
     async def work(generator, precision):
         with use_precision(precision):
             for _ in range(3):
                 assert next(generator) == "exact"
-                assert word() == precision
+                assert requested() == precision
                 await asyncio.sleep(0)
 
     async def main():
@@ -152,7 +152,7 @@ def run_by_hand(coroutine):
             coroutine.send(None)
         except StopIteration as end:
             return between, end.value
-        between.append(word())
+        between.append(requested())
 
 
 class Pause:
@@ -160,15 +160,15 @@ class Pause:
         return (yield)
 
 
-def test_a_decorated_coroutine_holds_its_word_while_it_runs_alone():
+def test_a_decorated_coroutine_has_its_request_only_while_it_runs():
     @use_precision("exact")
     async def work():
-        found = [word()]
+        found = [requested()]
         await Pause()
         with use_precision("aten"):
             await Pause()
-            found.append(word())
-        found.append(word())
+            found.append(requested())
+        found.append(requested())
         return found
 
     assert inspect.iscoroutinefunction(work)
@@ -181,14 +181,14 @@ async def _slept(work):
 
     async def other():
         for _ in range(4):
-            assert word() is None
+            assert requested() is None
             await asyncio.sleep(0)
 
     found, _ = await asyncio.gather(work(), other())
     return found
 
 
-def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_word():
+def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_request():
     found = []
 
     @use_precision("exact")
@@ -196,7 +196,7 @@ def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_word():
         try:
             await asyncio.sleep(60)
         finally:
-            found.append(word())
+            found.append(requested())
 
     async def main():
         task = asyncio.create_task(work())
@@ -209,10 +209,10 @@ def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_word():
     assert found == ["exact"]
 
 
-def test_a_task_that_a_decorated_coroutine_starts_has_its_word():
+def test_a_task_that_a_decorated_coroutine_starts_has_its_request():
     async def child():
         await asyncio.sleep(0)
-        return word()
+        return requested()
 
     @use_precision("exact")
     async def work():
@@ -228,26 +228,26 @@ async def aecho(count, ended=None):
         for _ in range(count):
             await asyncio.sleep(0)
             try:
-                sent = yield word(), sent
+                sent = yield requested(), sent
             except KeyError as error:
                 sent = error.args[0]
     finally:
         await asyncio.sleep(0)
         if ended is not None:
-            ended.append(word())
+            ended.append(requested())
 
 
-def test_a_decorated_async_generator_holds_its_word_while_it_runs_alone():
+def test_a_decorated_async_generator_has_its_request_only_while_it_runs():
     async def main():
         ended = []
         steps = aecho(4, ended)
         assert inspect.isasyncgenfunction(aecho)
         assert inspect.isasyncgen(steps)
         assert await anext(steps) == ("exact", None)
-        assert word() is None
+        assert requested() is None
         with use_precision("aten"):
             assert await steps.asend("sent") == ("exact", "sent")
-            assert word() == "aten"
+            assert requested() == "aten"
         assert await asyncio.create_task(steps.athrow(KeyError("thrown"))) == ("exact", "thrown")
         assert [one async for one in steps] == [("exact", None)]
         assert ended == ["exact"]
@@ -257,7 +257,7 @@ def test_a_decorated_async_generator_holds_its_word_while_it_runs_alone():
         await anext(other)
         await other.aclose()
         assert ended == ["exact", "exact"]
-        assert word() is None
+        assert requested() is None
 
     asyncio.run(main())
 
@@ -287,14 +287,14 @@ def test_an_error_of_a_decorated_async_generator_passes():
     @use_precision("exact")
     async def fails():
         yield 1
-        raise ValueError(word())
+        raise ValueError(requested())
 
     async def main():
         steps = fails()
         await anext(steps)
         with pytest.raises(ValueError, match="exact"):
             await anext(steps)
-        assert word() is None
+        assert requested() is None
 
     asyncio.run(main())
 
@@ -305,11 +305,11 @@ def test_decorated_methods():
 
         @use_precision("exact")
         def steps(self):
-            yield word(), self.precision
+            yield requested(), self.precision
 
         @use_precision("exact")
         async def work(self):
-            return word(), self.precision
+            return requested(), self.precision
 
     assert list(Model().steps()) == [("exact", "aten")]
     assert asyncio.run(Model().work()) == ("exact", "aten")

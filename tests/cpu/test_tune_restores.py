@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import convt_ext
 from convt_ext import planner, routing
-from convt_ext.tuning import files, race, tune, verdicts
-from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
+from convt_ext.tuning import benchmark, choices, files, tune
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 __all__ = ["cpu_is_gpu"]
@@ -24,22 +24,22 @@ HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "", "13.0", "2.11.0
 
 
 @pytest.fixture(autouse=True)
-def raced(monkeypatch, cpu_is_gpu):
+def benchmarked(monkeypatch, cpu_is_gpu):
     """Records the benchmarked directions."""
     found = []
 
     def run(problem, direction, run_ours, run_torch, device):
         found.append(direction)
-        return Verdict(False, 0, 5.0, 50.0, MEASURED)
+        return Choice(False, 0, 5.0, 50.0, MEASURED)
 
-    monkeypatch.setattr(race, "run", run)
+    monkeypatch.setattr(benchmark, "run", run)
     monkeypatch.setattr(files, "_chosen", ("", {}))
     monkeypatch.setattr(files, "here", lambda device: HERE)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    verdicts.forget_measured()
+    choices.forget_measured()
     yield found
-    verdicts.forget_measured()
+    choices.forget_measured()
 
 
 class Block(nn.Module):
@@ -91,7 +91,7 @@ def nothing_changes(module, *tensors):
     assert torch.equal(random, torch.get_rng_state())
     assert torch.is_grad_enabled() == grad_mode
     assert [one.training for one in module.modules()] == flags
-    assert race._forced is None
+    assert benchmark._forced is None
     assert not nn.modules.module._has_any_global_hook()
 
 
@@ -102,34 +102,34 @@ def operand():
 @pytest.mark.parametrize("reentrant", [None, False, True])
 @pytest.mark.parametrize("has_gradients", [True, False])
 @pytest.mark.parametrize("is_function", [True, False])
-def test_gradients_buffers_and_random_numbers(raced, is_function, has_gradients, reentrant):
+def test_gradients_buffers_and_random_numbers(benchmarked, is_function, has_gradients, reentrant):
     module, x = Block(reentrant=reentrant), operand()
     if has_gradients:
         for tensor in (x, *module.parameters()):
             tensor.grad = torch.ones_like(tensor)
     with nothing_changes(module, x):
         tune((lambda x: module(x)) if is_function else module, x)
-    assert sorted(set(raced)) == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert sorted(set(benchmarked)) == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_a_functions_own_parameters_are_measured_beside_its_inputs(raced):
+def test_a_functions_own_parameters_are_measured_like_its_inputs(benchmarked):
     weight, x = torch.randn(4, 6, 3, 3, requires_grad=True), operand()
     tune(lambda x: convt_ext.conv_transpose2d(x, weight), x)
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
     assert weight.grad is None
     assert x.grad is None
 
 
 @pytest.mark.parametrize("is_function", [True, False])
-def test_where_the_target_raises(raced, is_function):
+def test_a_target_that_raises(benchmarked, is_function):
     module, x = Block(is_broken=True), operand()
     with nothing_changes(module, x), pytest.raises(LookupError, match="broken"):
         tune((lambda x: module(x)) if is_function else module, x)
-    assert raced
-    assert verdicts.measured() == []
+    assert benchmarked
+    assert choices.measured() == []
 
 
-def test_where_the_backward_raises():
+def test_a_backward_that_raises():
     module, x = Block(), operand()
 
     class Broken(torch.autograd.Function):
@@ -177,31 +177,31 @@ def test_the_graph_of_an_input_stays():
     assert x.grad is not None
 
 
-def test_a_compiled_function(raced):
+def test_a_compiled_function(benchmarked):
     """Hooks on its modules must not break its graph."""
     module, x = convt_ext.ConvTranspose2d(4, 6, 3), operand()
     compiled = torch.compile(lambda x: module(x), backend="aot_eager", fullgraph=True)
     with nothing_changes(module, x):
         tune(lambda x: compiled(x), x)
-    assert set(raced) == {FORWARD, GRAD_INPUT, GRAD_WEIGHT}
+    assert set(benchmarked) == {FORWARD, GRAD_INPUT, GRAD_WEIGHT}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_scripted_module(raced):
+def test_a_scripted_module(benchmarked):
     module = nn.Sequential(convt_ext.ConvTranspose2d(4, 6, 3), torch.jit.script(nn.BatchNorm2d(6)))
     x = operand()
     with nothing_changes(module, x):
         tune(lambda x: module(x), x)
-    assert raced
+    assert benchmarked
 
 
-def test_lazy_modules(raced):
+def test_lazy_modules(benchmarked):
     module = nn.Sequential(convt_ext.ConvTranspose2d(4, 6, 3), nn.LazyBatchNorm2d())
     tune(lambda x: module(x), operand())
-    assert raced
+    assert benchmarked
 
 
-def test_keyword_arguments(raced):
+def test_keyword_arguments(benchmarked):
     module, x = Block(), operand()
     with nothing_changes(module, x):
         found = tune(module, x=x, scale=2.0)
@@ -210,24 +210,24 @@ def test_keyword_arguments(raced):
         tune(module, x, unknown=1)
 
 
-def test_what_was_known_before_is_known_afterwards(raced):
+def test_earlier_measurements_are_kept(benchmarked):
     other = convt_ext.ConvTranspose2d(3, 2, 1)
     with switch(torch.backends.cudnn, "benchmark", True), torch.no_grad():
-        race_forced = race.force(True)
+        earlier = benchmark.force(True)
         other(torch.randn(1, 3, 4, 4))
-        race.force(race_forced)
-    (known,) = verdicts.measured()
+        benchmark.force(earlier)
+    (known,) = choices.measured()
     with pytest.raises(LookupError):
         tune(Block(is_broken=True), operand())
-    assert verdicts.measured() == [known]
+    assert choices.measured() == [known]
     tune(Block(), operand())
-    assert known in verdicts.measured()
-    assert len(verdicts.measured()) == 4
+    assert known in choices.measured()
+    assert len(choices.measured()) == 4
     routing.forget()
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "read-only", "other content"])
-def test_a_file_that_cannot_be_written_is_noticed_first(raced, tmp_path, monkeypatch, kind):
+def test_a_file_that_cannot_be_written_is_noticed_first(benchmarked, tmp_path, monkeypatch, kind):
     path = tmp_path / "tuning.json"
     if kind == "missing":
         path = tmp_path / "no" / "tuning.json"
@@ -250,7 +250,7 @@ def test_a_file_that_cannot_be_written_is_noticed_first(raced, tmp_path, monkeyp
     with nothing_changes(module), pytest.raises((OSError, ValueError), match="tuning"):
         tune(module, x, file=path)
     monkeypatch.undo()
-    assert raced == []
+    assert benchmarked == []
     assert (sorted(tmp_path.iterdir()), path.read_text() if path.is_file() else None) == before
 
 
@@ -267,7 +267,7 @@ def test_entries_that_were_added_while_measuring_stay(tmp_path):
     assert files.read(path) == files.merged((found, {HERE: {"of another process": entry}}))
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "chmod", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         files.write(tmp_path / "tuning.json", {})

@@ -13,8 +13,8 @@ from served import switch
 import convt_ext
 from convt_ext import planner, routing
 from convt_ext.__main__ import main
-from convt_ext.tuning import agree, files, load, race, replay, tune, unload, verdicts
-from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
+from convt_ext.tuning import agree, benchmark, choices, files, load, replay, tune, unload
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 
 HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "digest", "13.0", "2.11.0", 91900, "580.95.05")
 
@@ -28,11 +28,11 @@ def no_file(monkeypatch):
     monkeypatch.setattr("convt_ext._extension.build_info", lambda: {"sources": HERE.kernels})
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: HERE.cudnn)
     monkeypatch.setattr(files, "here", lambda device: HERE)
-    verdicts.forget_measured()
+    choices.forget_measured()
     routing.forget()
     yield
-    race.force(None)
-    verdicts.forget_measured()
+    benchmark.force(None)
+    choices.forget_measured()
     routing.forget()
 
 
@@ -79,25 +79,25 @@ def test_a_call_has_one_name():
 def test_a_plan_is_found_by_its_name(number):
     problem = problem_of()
     put(problem, entry_of(problem, number))
-    assert verdicts.find(problem, FORWARD) == Verdict(False, number, 10.0, 20.0, "in a file:")
-    assert verdicts.find(problem, GRAD_INPUT) is None
-    assert verdicts.find(problem_of("nhwc"), FORWARD) is None
+    assert choices.find(problem, FORWARD) == Choice(False, number, 10.0, 20.0, "in a file:")
+    assert choices.find(problem, GRAD_INPUT) is None
+    assert choices.find(problem_of("nhwc"), FORWARD) is None
 
 
 @needs_binary
-def test_a_name_that_says_less_means_the_best_of_those_it_fits():
+def test_an_entry_without_knobs_matches_the_best_plan_of_its_kernel():
     problem = problem_of()
     kernel = candidates(problem)[4]["kernel"]
     put(problem, entry_of(problem, 4)._replace(knobs={}))
     expected = next(number for number, plan in enumerate(candidates(problem)) if plan["kernel"] == kernel)
-    assert verdicts.find(problem, FORWARD).candidate == expected
+    assert choices.find(problem, FORWARD).candidate == expected
 
 
 @needs_binary
 def test_a_half_stands_for_the_other():
     bf16, f16 = (problem_of(precision=4, dtype=dtype) for dtype in (torch.bfloat16, torch.float16))
     put(bf16, entry_of(bf16, 3))
-    assert verdicts.find(f16, FORWARD) == verdicts.find(bf16, FORWARD)
+    assert choices.find(f16, FORWARD) == choices.find(bf16, FORWARD)
 
 
 @needs_binary
@@ -109,10 +109,10 @@ def test_a_half_stands_for_the_other():
     ],
     ids=str,
 )  # fmt: skip
-def test_what_was_measured_elsewhere(changed, counts):
+def test_measurements_of_other_environments(changed, counts):
     problem = problem_of()
     put(problem, entry_of(problem, 2), HERE._replace(**changed))
-    assert (verdicts.find(problem, FORWARD) is not None) == counts
+    assert (choices.find(problem, FORWARD) is not None) == counts
 
 
 @needs_binary
@@ -123,9 +123,9 @@ def test_what_was_measured_elsewhere(changed, counts):
 def test_pytorchs_time_counts_for_its_cudnn_and_with_a_margin_for_others(cudnn, torch_us, by_torch):
     problem = problem_of()
     put(problem, entry_of(problem, 1, 10.0, torch_us), HERE._replace(cudnn=cudnn))
-    found = verdicts.find(problem, FORWARD)
+    found = choices.find(problem, FORWARD)
     assert found.by_torch == by_torch
-    assert found.candidate == 1  # the order of ours counts whatever the cuDNN
+    assert found.candidate == 1  # the order of convt_ext's plans does not depend on cuDNN
 
 
 @needs_binary
@@ -135,17 +135,17 @@ def test_of_two_parts_that_of_this_cudnn_counts(order):
     key = files.key_of(problem, FORWARD)
     numbers = {91900: 1, 92400: 2}
     files.choose("a file", {HERE._replace(cudnn=one): {key: entry_of(problem, numbers[one])} for one in order})
-    assert verdicts.find(problem, FORWARD).candidate == 1
+    assert choices.find(problem, FORWARD).candidate == 1
 
 
 @needs_binary
-def test_what_a_file_does_not_say_is_estimated():
+def test_times_that_a_file_lacks_are_estimated():
     problem = problem_of()
-    choice = planner.choice(problem, FORWARD)
+    best = planner.best_plan(problem, FORWARD)
     put(problem, files.Entry(None, {}, 0.0, 1.0))
-    assert verdicts.find(problem, FORWARD) == Verdict(True, 0, choice.estimate_us, 1.0, "in a file:")
+    assert choices.find(problem, FORWARD) == Choice(True, 0, best.estimate_us, 1.0, "in a file:")
     put(problem, entry_of(problem, 1, 7.0, 0.0))
-    assert verdicts.find(problem, FORWARD)[1:4] == (1, 7.0, choice.torch_us)
+    assert choices.find(problem, FORWARD)[1:4] == (1, 7.0, best.torch_us)
 
 
 @needs_binary
@@ -157,7 +157,7 @@ def test_a_plan_that_is_gone_is_a_miss():
         entry_of(problem, 1)._replace(knobs={"no_such_knob": 1}),
     ):
         put(problem, entry)
-        assert verdicts.find(problem, FORWARD) is None
+        assert choices.find(problem, FORWARD) is None
 
 
 @needs_binary
@@ -165,7 +165,7 @@ def test_no_file_decides_the_order_of_exact_sums():
     problem = problem_of(precision=0)
     plans = candidates(problem, GRAD_WEIGHT)
     put(problem, entry_of(problem, len(plans) - 1, direction=GRAD_WEIGHT), direction=GRAD_WEIGHT)
-    assert verdicts.find(problem, GRAD_WEIGHT).candidate == 0
+    assert choices.find(problem, GRAD_WEIGHT).candidate == 0
 
 
 def test_a_file_comes_back_as_it_was_written(tmp_path):
@@ -176,7 +176,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path):
     files.write(tmp_path / "tuning.json", measured)
     assert files.read(tmp_path / "tuning.json") == measured
     assert os.listdir(tmp_path) == ["tuning.json"]
-    assert (tmp_path / "tuning.json").read_text().count("\n") == 9  # a line a call, for whoever reviews a change
+    assert (tmp_path / "tuning.json").read_text().count("\n") == 9  # one line per call, for reviews
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
@@ -206,41 +206,41 @@ def test_entries_that_cannot_be_read_are_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"convt_ext_tuning": 2}'])
-def test_what_is_no_tuning_file_is_an_error_by_name_and_a_warning_by_the_variable(tmp_path, monkeypatch, text):
+def test_an_invalid_tuning_file_raises_in_load_and_warns_by_the_variable(tmp_path, monkeypatch, text):
     path = tmp_path / "tuning.json"
     path.write_text(text)
     with pytest.raises(ValueError):
         load(path)
     monkeypatch.setenv(files.VARIABLE, str(path))
     with pytest.warns(RuntimeWarning, match=files.VARIABLE):
-        assert verdicts.find(problem_of(), FORWARD) is None
-    assert verdicts.find(problem_of(), FORWARD) is None  # without another warning
+        assert choices.find(problem_of(), FORWARD) is None
+    assert choices.find(problem_of(), FORWARD) is None  # without another warning
 
 
 @needs_binary
 def test_the_variable_names_a_file(tmp_path, monkeypatch):
     problem = problem_of()
     monkeypatch.setenv(files.VARIABLE, str(tmp_path / "not_yet.json"))
-    assert verdicts.find(problem, FORWARD) is None
+    assert choices.find(problem, FORWARD) is None
     path = tmp_path / "tuning.json"
     files.write(path, {HERE: {files.key_of(problem, FORWARD): entry_of(problem, 2)}})
     monkeypatch.setattr(files, "_chosen", None)
     monkeypatch.setenv(files.VARIABLE, str(path))
-    assert verdicts.find(problem, FORWARD).candidate == 2
+    assert choices.find(problem, FORWARD).candidate == 2
     unload()
-    assert verdicts.find(problem, FORWARD) is None
+    assert choices.find(problem, FORWARD) is None
 
 
 @needs_binary
 def test_a_users_file_counts_before_the_packages(monkeypatch):
     problem = problem_of()
     monkeypatch.setattr(files, "_of_package", {HERE: {files.key_of(problem, FORWARD): entry_of(problem, 1)}})
-    assert verdicts.find(problem, FORWARD).source == "in shipped.json:"
+    assert choices.find(problem, FORWARD).source == "in shipped.json:"
     put(problem, entry_of(problem, 2))
-    assert verdicts.find(problem, FORWARD)[1] == 2
+    assert choices.find(problem, FORWARD)[1] == 2
 
 
-def test_merging_takes_the_later(tmp_path, capsys):
+def test_merging_keeps_the_later_entry(tmp_path, capsys):
     for name, us in (("a", 1.0), ("b", 2.0)):
         files.write(
             tmp_path / name, {HERE: {"both": files.Entry("k", {}, us, 9.0), name: files.Entry("k", {}, us, 9.0)}}
@@ -256,28 +256,28 @@ def test_merging_takes_the_later(tmp_path, capsys):
 
 
 @pytest.fixture
-def pretended_race(monkeypatch, cpu_is_gpu):  # noqa: F811
+def fake_benchmark(monkeypatch, cpu_is_gpu):  # noqa: F811
     """Makes convt_ext's candidate 1 win every benchmark; returns the list of benchmarks."""
     found = []
 
     def run(problem, direction, run_ours, run_torch, device):
         found.append(direction)
-        return Verdict(False, 1, 5.0, 50.0, MEASURED)
+        return Choice(False, 1, 5.0, 50.0, MEASURED)
 
-    monkeypatch.setattr(race, "run", run)
+    monkeypatch.setattr(benchmark, "run", run)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     return found
 
 
-def test_tune_measures_a_model_and_keeps_what_it_found(pretended_race, tmp_path):
+def test_tune_measures_a_model_and_keeps_what_it_found(fake_benchmark, tmp_path):
     path = tmp_path / "tuning.json"
     model = torch.nn.Sequential(
         torch.nn.ConvTranspose2d(4, 6, 4, 2, 1), torch.nn.ReLU(), torch.nn.ConvTranspose2d(6, 8, 3)
     )
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found = tune(model, torch.randn(2, 4, 5, 6), file=path)
-    assert sorted(pretended_race) == [FORWARD, FORWARD, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT]  # the input wants none
+    assert sorted(fake_benchmark) == [FORWARD, FORWARD, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT]  # the input wants none
     assert files.read(path) == found
     assert [len(calls) for calls in found.values()] == [5]
     assert all(type(module).__module__ != "convt_ext.modules" for module in model.modules())
@@ -286,48 +286,48 @@ def test_tune_measures_a_model_and_keeps_what_it_found(pretended_race, tmp_path)
     # In this process it counts at once, and is measured again when asked for.
     x = torch.randn(2, 4, 5, 6)
     converted = convt_ext.convert(model)
-    pretended_race.clear()
+    fake_benchmark.clear()
     with switch(torch.backends.cudnn, "benchmark", True):
         converted(x).sum().backward()
-    assert pretended_race == []
+    assert fake_benchmark == []
     tune(converted, x, file=path, backward=False)
-    assert pretended_race == [FORWARD, FORWARD]
+    assert fake_benchmark == [FORWARD, FORWARD]
     assert [len(calls) for calls in files.read(path).values()] == [5]
 
 
-def test_tune_takes_explicit_calls(pretended_race):
+def test_tune_measures_explicit_calls(fake_benchmark):
     x, weight = torch.randn(2, 4, 5, 6, requires_grad=True), torch.randn(4, 6, 3, 3)
     tune(lambda *tensors: convt_ext.conv_transpose2d(*tensors, stride=2), x, weight)
-    assert pretended_race == [FORWARD, GRAD_INPUT]
+    assert fake_benchmark == [FORWARD, GRAD_INPUT]
     assert x.grad is None
     with pytest.raises(RuntimeError, match="measured nothing"):
         tune(torch.nn.functional.relu, x)
 
 
-def test_replay_measures_nothing(pretended_race, monkeypatch):
-    monkeypatch.setattr(race, "_WORTH", 0)
+def test_replay_measures_nothing(fake_benchmark, monkeypatch):
+    monkeypatch.setattr(benchmark, "_WORTH", 0)
     x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
     with switch(torch.backends.cudnn, "benchmark", True):
         with replay():
             convt_ext.conv_transpose2d(x, weight)
-        assert pretended_race == []
+        assert fake_benchmark == []
         convt_ext.conv_transpose2d(x, weight)
-        assert pretended_race == [FORWARD]
+        assert fake_benchmark == [FORWARD]
 
 
-def test_ranks_agree(pretended_race, tmp_path, monkeypatch):
-    monkeypatch.setattr(race, "_WORTH", 0)
+def test_ranks_agree(fake_benchmark, tmp_path, monkeypatch):
+    monkeypatch.setattr(benchmark, "_WORTH", 0)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
         with switch(torch.backends.cudnn, "benchmark", True):
             convt_ext.conv_transpose2d(x, weight)
             agree()
-            assert verdicts.measured() == []
+            assert choices.measured() == []
             convt_ext.conv_transpose2d(x, weight)
             convt_ext.conv_transpose2d(x[:1], weight)
-        assert pretended_race == [FORWARD]
+        assert fake_benchmark == [FORWARD]
         *_, directions = routing.route(x, weight, None, 1, 0, 0, 1, 1, None)
-        assert directions.verdict(FORWARD).source == "in rank 0:"
+        assert directions.choice(FORWARD).source == "in rank 0:"
     finally:
         torch.distributed.destroy_process_group()

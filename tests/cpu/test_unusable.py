@@ -23,7 +23,10 @@ from convt_ext import conv_transpose2d as ours
 
 def old_driver(monkeypatch):
     monkeypatch.setattr(_driver, "cuda_of_driver", lambda: (12, 4))
-    return "the NVIDIA driver supports only CUDA 12.4: update the driver"
+    return (
+        "uses CUDA 13.0, but the NVIDIA driver supports only CUDA 12.4: update the driver to 580 or newer, or install "
+        "a wheel file of convt_ext that was built with CUDA 12"
+    )
 
 
 def no_driver(monkeypatch):
@@ -37,7 +40,10 @@ def no_driver(monkeypatch):
 
 def unsupported_gpu(monkeypatch):
     monkeypatch.setattr(_extension, "_build_info", lambda: {"cuda": "13.0", "architectures": ["10.0"]})
-    return "NVIDIA H200 has 9.0: install a wheel file that lists it"
+    return (
+        "code for compute capability 10.0 and NVIDIA H200 has 9.0: install a wheel file that lists it, or build one "
+        "with TORCH_CUDA_ARCH_LIST=9.0"
+    )
 
 
 def rocm(monkeypatch):

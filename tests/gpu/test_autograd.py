@@ -141,7 +141,7 @@ def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch):
     from convt_ext import planner
 
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction: planner.Choice(300.0, 200.0 if direction == 2 else 400.0, 0)
+        planner, "best_plan", lambda problem, direction: planner.BestPlan(300.0, 200.0 if direction == 2 else 400.0, 0)
     )
     routing.forget()
     try:

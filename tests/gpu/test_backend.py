@@ -29,7 +29,7 @@ def test_torch_has_pytorchs_bits_in_every_direction(dtype):
     expected = (theirs, *torch.autograd.grad(theirs.square().sum(), operands))
     for within in (flags(backend="torch"), flags()):
         with within:
-            keywords = {} if convt_ext.scopes.now().word else {"backend": "torch"}
+            keywords = {} if convt_ext.scopes.now().requested else {"backend": "torch"}
             assert served_by(conv_transpose2d, *operands, **CASE.arguments, **keywords) == "torch"
             mine = conv_transpose2d(*operands, **CASE.arguments, **keywords)
         found = (mine, *torch.autograd.grad(mine.square().sum(), operands))
@@ -74,8 +74,8 @@ def test_pytorchs_operator_in_another_precision_is_an_error():
 @pytest.mark.parametrize("backward", ["first", "second"])
 def test_gradients_keep_the_precision_when_the_switches_change(monkeypatch, backward):
     """PyTorch's operator is chosen in float32; TF32 is on when the backward runs."""
-    torch_is_faster = planner.Choice(estimate_us=300.0, torch_us=200.0, packed_bytes=0)
-    monkeypatch.setattr(planner, "choice", lambda problem, direction=0, preferred=0: torch_is_faster)
+    torch_is_faster = planner.BestPlan(estimate_us=300.0, torch_us=200.0, packed_bytes=0)
+    monkeypatch.setattr(planner, "best_plan", lambda problem, direction=0, preferred=0: torch_is_faster)
     routing.forget()
     x, weight, _ = leaves(CASE, torch.float32, "cuda")
     with tf32(False), SeenOps() as seen:

@@ -17,7 +17,7 @@ import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import ops, planner
 from convt_ext.compile import mode as compile_mode
-from convt_ext.tuning import verdicts
+from convt_ext.tuning import choices
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -29,12 +29,12 @@ CLASSES = {
 
 @pytest.fixture
 def ours_are_faster(monkeypatch):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(300.0, 400.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(300.0, 400.0, 0))
 
 
 @pytest.fixture
 def torchs_is_faster(monkeypatch):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(300.0, 200.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(300.0, 200.0, 0))
 
 
 def need_hopper(kind):
@@ -164,7 +164,7 @@ def test_reduce_overhead(request, choice, kind):
 
 def test_a_captured_program_runs_what_benchmarks_have_chosen_before():
     need_hopper("tf32")
-    verdicts.forget_measured()
+    choices.forget_measured()
     operands = leaves(named("k4s2p1"), torch.float32, "cuda")
     compiled = torch.compile(lambda *tensors: ours(*tensors, 2, 1), mode="reduce-overhead", fullgraph=True)
     with allow_tf32(True), switch(torch.backends.cudnn, "benchmark", True):
@@ -172,7 +172,7 @@ def test_a_captured_program_runs_what_benchmarks_have_chosen_before():
             torch.compiler.cudagraph_mark_step_begin()
             result = compiled(*operands)
             found = [one.clone() for one in (result, *torch.autograd.grad(result, operands[:2], ramp(result)))]
-        assert {direction for _, direction, _ in verdicts.measured()} == {0, 1, 2}
+        assert {direction for _, direction, _ in choices.measured()} == {0, 1, 2}
         expected = step(F.conv_transpose2d, operands, named("k4s2p1"), (0, 1))
     for one, other in zip(found, expected, strict=True):
         assert (one - other).norm() <= 2e-3 * other.norm()

@@ -50,8 +50,8 @@ PROGRAMS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_near_float64_as_pytorchs(monkeypatch, name, dtype, layout, by_torch):
-    choice = planner.Choice(300.0, 200.0 if by_torch else 400.0, 0)
-    monkeypatch.setattr(planner, "choice", lambda *_: choice)
+    best = planner.BestPlan(300.0, 200.0 if by_torch else 400.0, 0)
+    monkeypatch.setattr(planner, "best_plan", lambda *_: best)
     torch.manual_seed(0)
     layer = convt_ext.ConvTranspose2d(CHANNELS, CHANNELS, 4, 2, 1).to("cuda", dtype)
     theirs = nn.ConvTranspose2d(CHANNELS, CHANNELS, 4, 2, 1).to("cuda", dtype)
@@ -79,7 +79,7 @@ def test_as_near_float64_as_pytorchs(monkeypatch, name, dtype, layout, by_torch)
     "after", [F.relu, torch.tanh, partial(F.leaky_relu, negative_slope=0.2)], ids=["relu", "tanh", "leaky relu"]
 )
 def test_gradients_are_as_near_float64_as_pytorchs(monkeypatch, after, dtype, layout):
-    monkeypatch.setattr(planner, "choice", lambda *_: planner.Choice(300.0, 400.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *_: planner.BestPlan(300.0, 400.0, 0))
     torch.manual_seed(0)
     layer = convt_ext.ConvTranspose2d(CHANNELS, CHANNELS, 4, 2, 1).to("cuda", dtype)
     theirs = nn.ConvTranspose2d(CHANNELS, CHANNELS, 4, 2, 1).to("cuda", dtype)

@@ -14,7 +14,7 @@ from convt_ext import conv_transpose2d as ours
 from convt_ext import epilogue as epilogues
 from convt_ext import fused
 from convt_ext.functional import conv_transpose2d_then
-from convt_ext.tuning import race
+from convt_ext.tuning import benchmark
 
 # Input, weight, the other arguments: of families that fuse, and of those that do not.
 LAYERS = {
@@ -88,11 +88,11 @@ def test_as_pytorchs_functions_on_the_bare_result(dtype, word, chain, channels_l
             torch.testing.assert_close(found, expected, rtol=8 * eps, atol=8 * eps, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.parametrize("races", [False, True])
-def test_by_default_whoever_is_faster(monkeypatch, races):
-    monkeypatch.setattr(race, "_WORTH", 0)
+@pytest.mark.parametrize("benchmarks", [False, True])
+def test_by_default_the_faster_implementation_runs(monkeypatch, benchmarks):
+    monkeypatch.setattr(benchmark, "_WORTH", 0)
     with torch.no_grad(), allow_tf32(True):
-        torch.backends.cudnn.benchmark = races
+        torch.backends.cudnn.benchmark = benchmarks
         try:
             for name in LAYERS:
                 operands, arguments = layer(name, torch.float32, False)

@@ -13,7 +13,7 @@ from torch import nn
 import convt_ext
 from convt_ext import ConvTranspose2d, convert, explain, ops
 from convt_ext.compile import mode
-from convt_ext.directions import Eager
+from convt_ext.directions import NativeConv
 
 PACKED = "convt_ext._forward_packed.default"
 
@@ -123,7 +123,7 @@ def test_a_captured_copy_outlives_its_place():
 
 def test_memory_that_is_too_small_is_refused():
     _, plain, x = packing_pair()
-    call = Eager(((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)).call
+    call = NativeConv(((2, 2), (1, 1), (0, 0), 1, (1, 1), 3, False)).call
     packed = torch.empty(16, dtype=torch.uint8, device="cuda")
     with torch.no_grad(), pytest.raises(RuntimeError, match="packed must have"):
         ops.run_forward_packed(x, plain.weight, None, call, packed, False, [], [], [])

@@ -29,10 +29,10 @@ CLASSES = {
 @pytest.fixture(params=MIXTURES, ids=lambda left: "+".join(NAMES[one] for one in sorted(left)) or "nothing")
 def left(request, monkeypatch):
     """The directions at which PyTorch is now known to be faster."""
-    found = planner.Choice(estimate_us=300.0, torch_us=400.0, packed_bytes=0)
+    found = planner.BestPlan(estimate_us=300.0, torch_us=400.0, packed_bytes=0)
     slower = found._replace(torch_us=200.0)
     monkeypatch.setattr(
-        planner, "choice", lambda problem, direction=0, preferred=0: slower if direction in request.param else found
+        planner, "best_plan", lambda problem, direction=0, preferred=0: slower if direction in request.param else found
     )
     routing.forget()
     yield request.param

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 import convt_ext
 from convt_ext import routing
-from convt_ext.tuning import race, verdicts
+from convt_ext.tuning import benchmark, choices
 
-race.force(True if sys.argv[1] == "measured" else None)
+benchmark.force(True if sys.argv[1] == "measured" else None)
 torch.backends.cudnn.benchmark = sys.argv[1] == "measured"
 total = torch.cuda.get_device_properties(0).total_memory
 F.conv2d(torch.randn(1, 8, 8, 8, device="cuda"), torch.randn(8, 8, 3, 3, device="cuda"))  # libraries set themselves up
@@ -74,7 +74,7 @@ for name, (size, kernel, arguments, memory_format) in LAYERS.items():
                 continue
             fitting += 1
             routing.forget()
-            verdicts.forget_measured()
+            choices.forget_measured()
             for _ in range(2):
                 if not fits(lambda: kind(convt_ext.conv_transpose2d)):
                     print(name, results, kind.__name__)

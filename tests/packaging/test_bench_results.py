@@ -143,7 +143,7 @@ def test_a_run_that_is_cut_off_is_out_of_time(monkeypatch, tmp_path):
 
 
 def test_the_runs_of_the_checkout(monkeypatch):
-    """Each is a command that the benchmark takes, is in the documents, and every file has one."""
+    """The benchmark accepts each command, the documents list each command, and every file has one."""
     monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
     tool = importlib.import_module("bench_results")
     command, cli = importlib.import_module("convt_ext.bench.command"), importlib.import_module("convt_ext.__main__")

@@ -33,7 +33,7 @@ def step(program, ours_ms, torch_ms, **others):
             "torch_ms": torch_ms, **others}  # fmt: skip
 
 
-# Gains of 4, 1 (PyTorch's, whose second timing differs by chance) and 1 / 1.25; of unequal weight in the total.
+# Gains of 4, 1 (PyTorch's; its second timing differs by chance) and 1 / 1.25, with unequal weights in the total.
 CALLS = [
     call(10_000.0, 40_000.0),
     call(7_000.0, 5_000.0, "torch", direction="dx", layer="two"),
@@ -94,7 +94,7 @@ def test_figures_are_those_of_the_results(tool, tree):
 
 
 def test_without_measuring(tool, tree):
-    """What estimates alone are worth stands beside it, once it has been measured."""
+    """The value of estimates alone appears next to it, once measured."""
     before = " ".join(tool.figures(tool.read_results(tree / tool.RESULTS))["speed"].split())
     assert "Without `cudnn.benchmark`" not in before
     content = {**RUN, "gpu": "NVIDIA H100", "rows": [call(1.0, 1.2), call(1.2, 1.0)]}
@@ -225,7 +225,7 @@ def test_a_users_settings_do_not_change_the_chart(tool, tree):
 
 
 def test_the_figures_of_the_checkout(tool):
-    """README.md says what the kept results say: `make charts` writes it."""
+    """README.md contains the figures of the committed results: `make charts` writes them."""
     text = (CHECKOUT / "README.md").read_text()
     assert tool.rewrite(text, tool.figures(tool.read_results(CHECKOUT / tool.RESULTS))) == text, "run `make charts`"
 

@@ -1,4 +1,4 @@
-"""What writes the GPU report, on tests that need no GPU: outcomes, reasons, results, and a process that dies."""
+"""The recorder of the GPU report, on tests that need no GPU: outcomes, reasons, results, and a process that dies."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ TWICE = {"conv": ["0123abcd", "4567abcd"]}
         *("all_skipped", "empty", "test_added", "test_removed"),
     ],
 )
-def test_a_report_that_is_not_current_says_why(arguments, why):
+def test_a_report_that_is_not_current_has_a_reason(arguments, why):
     assert status(**arguments).startswith(why)
 
 
@@ -85,7 +85,7 @@ def test_a_report_of_one_gpu_is_incomplete():
 
 
 def test_every_skip_for_want_of_a_second_gpu_is_the_markers():
-    """The report would not know another one from the skips that are for good."""
+    """The report could not distinguish another skip from the permanent ones."""
     texts = {path.name: path.read_text() for path in (CHECKOUT / "tests/gpu").glob("*.py")}
     assert any("pytest.mark.needs_two_gpus" in text for text in texts.values())
     assert [name for name, text in texts.items() if "device_count" in text] == []
@@ -108,7 +108,7 @@ def test_shards_join():
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_failure_of_a_test_that_two_shards_know_counts(order):
+def test_a_failure_in_one_of_two_shards_counts(order):
     shards = [shard(), shard(outcome="failed")][::order]
     assert list(gpu_evidence.join(shards)["others"].values()) == [entry("failed")]
 
@@ -273,8 +273,8 @@ def test_a_shard_that_hangs_is_stopped(tmp_path, gpu_shards, monkeypatch, capsys
     assert "shard 2/2 was killed: it hangs" in capsys.readouterr().out
 
 
-def test_words_of_the_command(tmp_path, gpu_shards, monkeypatch):
-    """What `make gpu-test` passes on, TEST_ARGS included."""
+def test_arguments_of_the_command(tmp_path, gpu_shards, monkeypatch):
+    """The arguments that `make gpu-test` passes on, TEST_ARGS included."""
     seen = []
     monkeypatch.setattr(gpu_shards, "run", lambda *given: seen.append(given) or True)
     report = str(tmp_path / "report.json")

@@ -1,4 +1,4 @@
-"""What CI asks of the records of GPU runs: which of them fail it, and whether two GPUs had the same bits."""
+"""CI's checks of the records of GPU runs: which records fail CI, and whether two GPUs computed the same bits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write(path="report.json", tests=TESTS, outcome="passed", reason="", **change
     ],
     ids=["current", "stale", "stale_with_a_failure", "one_gpu", "failure", "conflict", "test_added", "test_removed"],
 )
-def test_what_fails_ci_and_what_a_release(tool, capsys, changes, line, fails, fails_a_release):
+def test_records_that_fail_ci_or_a_release(tool, capsys, changes, line, fails, fails_a_release):
     write(**changes)
     assert tool() == fails
     assert capsys.readouterr().out.startswith(f"GPU tests: {line}")

@@ -1,4 +1,4 @@
-"""The rooms of kernels/ include what kernels/README.md lets them know, and nothing else."""
+"""The folders of kernels/ include only what kernels/README.md allows."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_headers_exist(room):
         assert (KERNELS / name).is_file(), (path, name)
 
 
-def test_only_the_ops_know_torch():
+def test_only_the_ops_include_torch():
     for path in KERNELS.rglob("*"):
         if path.suffix in SUFFIXES and path.parent.name != "binding":
             assert "#include <torch" not in path.read_text(), path
@@ -112,7 +112,7 @@ def reached(name: str, found: set[str]) -> set[str]:
 
 
 def test_device_code_includes_what_nvrtc_has(monkeypatch):
-    """CUDA 12's compiler of device code brings no standard library: its check knows every header that is asked for."""
+    """CUDA 12's compiler of device code brings no standard library: its check lists every header that is included."""
     monkeypatch.syspath_prepend(str(KERNELS.parent / "tools"))
     check = importlib.import_module("cuda12_device_code")
     known = {*check.FROM_CCCL, *check.NAMED_OTHERWISE, *check.OF_C, *check.DECLARED}

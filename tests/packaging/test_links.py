@@ -21,7 +21,7 @@ def without_code(text: str) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """Of the headings, as GitHub makes them: small letters, no punctuation, a hyphen for each space."""
+    """Returns the anchors of the headings, as on GitHub: lower case, no punctuation, a hyphen for each space."""
     headings = re.findall(r"^#+ +(.+?) *$", without_code(path.read_text()), re.MULTILINE)
     found: set[str] = set()
     for heading in headings:

@@ -23,7 +23,7 @@ def nvcc(monkeypatch):
 
 
 def flags(*names: str) -> list[str]:
-    """As setup.py spells them; "120+PTX" is both kinds of code."""
+    """Returns the flags as setup.py spells them; "120+PTX" is both kinds of code."""
     words = []
     for name in names:
         number = name.removesuffix("+PTX")
@@ -79,7 +79,7 @@ def test_portable_files_keep_every_architecture(nvcc):
 
 
 def test_a_checkout_in_a_folder_of_that_name(nvcc, tmp_path, monkeypatch):
-    """What counts is the folder below kernels/."""
+    """Only the folder below kernels/ counts."""
     kernels = tmp_path / "work_sm90a" / "kernels"
     monkeypatch.setattr(nvcc, "KERNELS", kernels)
     assert not nvcc.is_for_hopper(kernels / "simt/instances/x.cu")
@@ -87,7 +87,7 @@ def test_a_checkout_in_a_folder_of_that_name(nvcc, tmp_path, monkeypatch):
 
 
 def test_kernels_in_hoppers_folders_are_hoppers(nvcc):
-    """Their bodies stand behind the feature macro, so that nothing is missing where they are not compiled."""
+    """The feature macro encloses their bodies, so that nothing is missing if they are not compiled."""
     found = 0
     for path in nvcc.KERNELS.rglob("*_sm90a/**/*.cu*"):
         text = path.read_text()
@@ -130,7 +130,7 @@ COUNTS = {"8.0": 3, "8.6": 1, "9.0a": 5, "12.0": 3, "12.0+PTX": 3}
 
 
 def listing(counts: dict[str, int]) -> str:
-    """As cuobjdump prints it."""
+    """Returns the text in cuobjdump's format."""
     words = []
     for name, count in counts.items():
         kind = "ptx" if name.endswith("+PTX") else "cubin"

@@ -1,4 +1,4 @@
-"""A release: what its tag must say, and that pip finds each CUDA version's wheel where the release puts it."""
+"""A release: the rules for its tag, and that pip finds each CUDA version's wheel where the release puts it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def release(monkeypatch):
 
 
 def make_wheel(folder: Path, version: str) -> Path:
-    """A wheel that pip takes for one of ours, without a binary."""
+    """Writes a wheel that pip accepts as convt_ext's, without a binary."""
     wheel = folder / f"convt_ext-{version}-py3-none-manylinux_2_28_x86_64.whl"
     wheel.parent.mkdir(parents=True, exist_ok=True)
     info = f"convt_ext-{version}.dist-info"
@@ -41,7 +41,7 @@ def check_release(monkeypatch):
 
 @pytest.fixture
 def built(release, tmp_path):
-    """What the runners leave: a folder for each target, and an earlier wheel."""
+    """The artifacts of the runners: a folder for each target, and an earlier wheel."""
     version = release.version()
     for local in ("", "+cu129"):
         make_wheel(tmp_path / "from" / f"wheel{local}", version + local)
@@ -52,7 +52,7 @@ def built(release, tmp_path):
 
 @pytest.fixture
 def assemble(release, built):
-    """A release of what the runners left, which by default knows the earlier wheel as it is."""
+    """Assembles a release of the runners' artifacts; by default it lists the earlier wheel unchanged."""
 
     def run(folder: Path, digests: dict[str, str] | None = None) -> None:
         known = {wheel.name: digest(wheel) for wheel in (built / "earlier").iterdir()}
@@ -247,7 +247,7 @@ def test_the_image_of_a_build(release, monkeypatch, end):
         (IMAGE + ":latest", "ends in no dated tag or digest"),
     ],
 )
-def test_an_image_that_nobody_named(release, monkeypatch, image, words):
+def test_an_image_without_a_name(release, monkeypatch, image, words):
     monkeypatch.delenv("MANYLINUX_IMAGE", raising=False)
     if image is not None:
         monkeypatch.setenv("MANYLINUX_IMAGE", image)

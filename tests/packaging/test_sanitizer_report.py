@@ -74,7 +74,7 @@ def test_an_error_stays(module, later):
 
 
 @pytest.mark.parametrize("earlier", [result(), result(short=True), STOPPED])
-def test_an_error_takes_the_place_of_all_else(module, earlier):
+def test_an_error_replaces_any_other_result(module, earlier):
     merged = module.merge(make_report({"memcheck": earlier}), make_report({"memcheck": result(errors=3)}))
     assert merged["tools"] == {"memcheck": result(errors=3)}
 
@@ -186,7 +186,7 @@ def test_a_run_in_parts_keeps_what_it_found(module, sanitize, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "line"), [("starting", "incomplete"), ("========= Invalid read", "failed")])
-def test_a_tool_that_takes_too_long(module, sanitize, monkeypatch, words, line):
+def test_a_tool_that_exceeds_its_time(module, sanitize, monkeypatch, words, line):
     monkeypatch.setattr(sanitize.tool, "SECONDS_PER_TOOL", 0.3)
     monkeypatch.setenv("HANGS", words)
     well, report = sanitize()

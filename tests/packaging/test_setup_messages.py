@@ -1,4 +1,4 @@
-"""What a person reads when a build cannot work: one line that names the cause and the remedy."""
+"""Messages of builds that cannot work: one line that names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-pytest.importorskip("setuptools", minversion="77")  # older ones do not know the metadata of pyproject.toml
+pytest.importorskip("setuptools", minversion="77")  # older ones do not support the metadata of pyproject.toml
 
 FAKE_NVCC = """#!/bin/sh
 case "$1" in

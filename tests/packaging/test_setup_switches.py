@@ -1,4 +1,4 @@
-"""What setup.py makes of its switches: architectures, local version, compilers at once, and no binary at all."""
+"""Effects of setup.py's switches: architectures, local version, compilers at once, and no binary at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-setuptools = pytest.importorskip("setuptools", minversion="77")  # older ones do not know pyproject.toml's metadata
+setuptools = pytest.importorskip("setuptools", minversion="77")  # older ones do not support pyproject.toml's metadata
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SWITCHES = (
@@ -107,7 +107,7 @@ def test_the_compiler(setup_py, switches, compiler):
 
 
 def words_of_a_build(setup_py, monkeypatch, home: Path) -> dict[str, list[str]]:
-    """What the compilers get for C++ and for CUDA files, with a toolkit in `home`."""
+    """Returns the flags for C++ and for CUDA files, with a toolkit in `home`."""
     cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
     functions = setup_py()
     for name in ("PYTORCH_NVCC", "MAX_JOBS"):
@@ -176,7 +176,7 @@ def test_a_file_begins_below_its_folder(setup_py, tmp_path, monkeypatch):
 
 
 def test_flags_through_nvcc(setup_py):
-    """As nvcc 13.0 was seen to take them: parted at bare commas, then read by a shell."""
+    """nvcc 13.0 splits them at unquoted commas, then passes them to a shell."""
     through_nvcc = setup_py()["through_nvcc"]
     assert through_nvcc(["-ffile-prefix-map=/a/="]) == ["-Xcompiler", "-ffile-prefix-map=/a/="]
     assert through_nvcc(["-ffile-prefix-map=/a, b/="]) == ["-Xcompiler", "'-ffile-prefix-map=/a\\, b/='"]

@@ -55,7 +55,7 @@ def test_changes_of_the_planner(monkeypatch):
         assert change.after in after
 
 
-def test_words_for_pip(monkeypatch):
+def test_arguments_for_pip(monkeypatch):
     monkeypatch.syspath_prepend(str(TOOLS))
     words = importlib.import_module("install_torch").pip_words
     monkeypatch.setenv("TORCH_CPU_INDEX", "file:///index")
@@ -63,7 +63,7 @@ def test_words_for_pip(monkeypatch):
     assert words("torch", "cpu") == words("torch", "any") == [alone, ["torch"]]
     assert words("torch", "cpu", needs_installed=True) == [alone, ["torch", "--no-index"]]
     assert words("torch", "cuda") == [["torch"]]
-    monkeypatch.setenv("TORCH_CPU_INDEX", "")  # as a repository variable that nobody has set
+    monkeypatch.setenv("TORCH_CPU_INDEX", "")  # as an unset repository variable
     with pytest.raises(SystemExit, match="TORCH_CPU_INDEX is not set: set it to the address"):
         words("torch", "cpu")
     assert words("torch", "any") == [["torch"]]
@@ -71,7 +71,7 @@ def test_words_for_pip(monkeypatch):
 
 
 def make_wheel(index: Path, name: str, version: str, needs: str = "") -> None:
-    """A wheel of one module, which says its version, on a page of an index (PEP 503)."""
+    """Writes a wheel of one module, which contains its version, and a page of an index (PEP 503)."""
     wheel = index / name / f"{name}-{version}-py3-none-any.whl"
     wheel.parent.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"

@@ -63,10 +63,10 @@ def test_the_sets_share_no_parent(tool, sets):
 
 
 def test_the_shipped_measurements_have_no_layer_of_the_validation(tool, sets):
-    """A row that was measured for one of these very layers would be what the figures say is not there."""
+    """A measured entry for one of these layers would contradict the figures, which are for unmeasured layers."""
 
     def sizes(layer):
-        """Of input, weight and stride, as a tuning file names them."""
+        """Returns input, weight and stride in the format of a tuning file."""
         return tuple("x".join(map(str, numbers)) for numbers in (layer.input_shape, layer.weight_shape, layer.s))
 
     named = re.findall(r"x=([0-9x]+):\w+ w=([0-9x]+):\w+ y=\w+ stride=([0-9x]+)", files.SHIPPED.read_text())
@@ -107,7 +107,7 @@ def test_the_mix_is_about_that_of_networks(tool, sets, name):
     assert all(2 <= k <= 9 and 1 <= s <= 4 for layer in of_random for k, s in zip(layer.k, layer.s, strict=True))
 
 
-def test_a_network_layer_gets_a_batch_and_a_size_that_nobody_measured(tool):
+def test_a_network_layer_gets_an_unmeasured_batch_and_size(tool):
     parent = tool.measured_layers()[0]
     batches = sorted(set(tool._BATCHES) - {96})
     known = [dataclasses.replace(parent, n=n, h=4, w=4) for n in batches]

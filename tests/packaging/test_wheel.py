@@ -96,7 +96,7 @@ def test_the_binary_exports_its_two_functions_alone(tools, wheel):
     defined = [symbol for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"]
     exported = {symbol.name for symbol in defined if symbol["st_info"]["bind"] == "STB_GLOBAL"}
     marks = {"_edata", "_end", "__bss_start", "_init", "_fini"}  # the linker's own
-    # A CUDA runtime whose symbols were visible could be bound by the next library that is loaded.
+    # If the symbols of the CUDA runtime were visible, the next loaded library could bind them.
     assert exported - marks == {"convt_ext_build_info", "convt_ext_has_autocast"}
 
 
@@ -138,7 +138,7 @@ def test_the_version_is_said_once():
     assert f"## {package.__version__}" in (CHECKOUT / "CHANGELOG.md").read_text()
 
 
-def test_the_binary_says_what_it_was_built_for():
+def test_the_binary_reports_its_build():
     architectures = importlib.import_module("convt_ext").build_info()["architectures"]
     assert architectures
     assert all(entry[0].isdigit() for entry in architectures)

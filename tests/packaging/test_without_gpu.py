@@ -1,4 +1,4 @@
-"""The GPU tests on a machine without a GPU: a skip that says why, or a failure where a GPU is required."""
+"""The GPU tests on a machine without a GPU: a skip with its reason, or a failure if a GPU is required."""
 
 from __future__ import annotations
 

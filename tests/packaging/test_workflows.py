@@ -1,4 +1,4 @@
-"""What the workflows must agree on with the tools that they call. How they are written is checked by `make lint-ci`."""
+"""Consistency of the workflows with the tools that they call. `make lint-ci` checks their style."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_the_image_gets_has_a_value(monkeypatch):
 
 
 def test_repository_variables_are_explained():
-    """A workflow that asks for one more is no use until somebody knows what to set."""
+    """A workflow that reads another variable does not work until its owner sets it."""
     asked = {name for path in WORKFLOWS.glob("*.yml") for name in re.findall(r"\bvars\.(\w+)", path.read_text())}
     text = (CHECKOUT / "CONTRIBUTING.md").read_text()
     assert asked == {name for name in asked if name in text}
@@ -47,8 +47,8 @@ def jobs_of_a_release(monkeypatch) -> dict[str, str]:
     return importlib.import_module("supply_chain").jobs((WORKFLOWS / "release.yml").read_text())
 
 
-def test_who_may_what_in_a_release(monkeypatch):
-    """What each job may beside reading the sources: who wants more says here why. No other workflow may anything."""
+def test_permissions_of_a_release(monkeypatch):
+    """The permissions of each job besides reading the sources, with reasons. All other workflows have none."""
     write = re.compile(r"^      ([\w-]+): write\b", re.MULTILINE)
     jobs = jobs_of_a_release(monkeypatch)
     assert {name: set(write.findall(job)) for name, job in jobs.items()} == {
@@ -64,7 +64,7 @@ def test_who_may_what_in_a_release(monkeypatch):
     assert not write.search((WORKFLOWS / "ci.yml").read_text())
 
 
-def test_what_is_published_is_what_was_attested(monkeypatch):
+def test_published_files_are_the_attested_ones(monkeypatch):
     """Files go from the job that sorts them to those that sign and publish them; nothing is published unsigned."""
     jobs = jobs_of_a_release(monkeypatch)
     before = {name: re.findall(r"^    needs: (.*)$", job, re.MULTILINE) for name, job in jobs.items()}

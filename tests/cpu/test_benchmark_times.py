@@ -1,6 +1,6 @@
 """One benchmark: which plans it times, how often, what it returns, and what it frees if memory is short.
 
-Times are pretended, and memory, but for the buffer that flushes the L2 cache.
+Times and memory are fake, except for the buffer that flushes the L2 cache.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from convt_ext import _driver, planner
 from convt_ext.compile import measure
 from convt_ext.gpu_clock import GpuClock
-from convt_ext.tuning import race
-from convt_ext.tuning.verdicts import FORWARD, MEASURED, Verdict
+from convt_ext.tuning import benchmark
+from convt_ext.tuning.choices import FORWARD, MEASURED, Choice
 
 
 def contenders(*workspaces):
@@ -24,26 +24,28 @@ def contenders(*workspaces):
 
 @pytest.fixture
 def on_no_gpu(monkeypatch):
-    """`race.run` beside a PyTorch without a GPU: with 1 MiB of L2 cache and 1 GiB of free memory."""
+    """Replaces what `benchmark.run` needs of a GPU: 1 MiB of L2 cache and 1 GiB of free memory."""
     properties = type("Properties", (), {"L2_cache_size": 1 << 20})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(_driver, "relaxed_capture", contextlib.nullcontext)
-    monkeypatch.setattr(race, "_free_bytes", lambda device: 1 << 30)
+    monkeypatch.setattr(benchmark, "_free_bytes", lambda device: 1 << 30)
 
 
 def run(problem_bytes=1 << 20, with_torch=True):
     problem = type("Problem", (), {"tensor_bytes": lambda self: problem_bytes})()
-    return race.run(problem, FORWARD, lambda number: None, (lambda: None) if with_torch else None, torch.device("cpu"))
+    return benchmark.run(
+        problem, FORWARD, lambda number: None, (lambda: None) if with_torch else None, torch.device("cpu")
+    )
 
 
 @pytest.mark.parametrize(("theirs", "by_torch"), [(10.0, True), (10.2, True), (10.4, False), (50.0, False)])
 def test_ours_must_win_by_a_margin(monkeypatch, on_no_gpu, theirs, by_torch):
     monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, 0, 0))
     times = {4: [12.0, 10.0, 11.0, theirs], 3: [12.0, 10.0, 11.0], 2: [12.0, 10.0]}
-    monkeypatch.setattr(race, "_times", lambda calls, *_: list(times[len(calls)]))
-    assert run() == Verdict(by_torch, 1, 10.0, theirs, MEASURED)
-    assert run(with_torch=False) == Verdict(False, 1, 10.0, 0.0, MEASURED)
+    monkeypatch.setattr(benchmark, "_times", lambda calls, *_: list(times[len(calls)]))
+    assert run() == Choice(by_torch, 1, 10.0, theirs, MEASURED)
+    assert run(with_torch=False) == Choice(False, 1, 10.0, 0.0, MEASURED)
 
 
 @pytest.mark.parametrize(("again", "candidate"), [([9.0, 10.0], 0), ([10.0, 10.0], 0), ([12.0, 10.0], 2)])
@@ -56,7 +58,7 @@ def test_the_cost_models_plan_is_measured_again_before_another_replaces_it(monke
         measured.append(len(calls))
         return times.pop(0)
 
-    monkeypatch.setattr(race, "_times", pop)
+    monkeypatch.setattr(benchmark, "_times", pop)
     found = run()
     assert found.candidate == candidate
     assert found.ours_us == min(again[0] if candidate == 0 else again[1], 10.0 if candidate == 2 else 20.0)
@@ -64,21 +66,21 @@ def test_the_cost_models_plan_is_measured_again_before_another_replaces_it(monke
 
 
 @pytest.mark.parametrize(("tensors", "workspace"), [(1 << 30, 0), (1 << 20, 1 << 30)])
-def test_what_does_not_fit_is_not_raced(monkeypatch, on_no_gpu, tensors, workspace):
+def test_no_benchmark_if_its_memory_does_not_fit(monkeypatch, on_no_gpu, tensors, workspace):
     monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, workspace))
-    monkeypatch.setattr(race, "_times", lambda *_: pytest.fail("raced"))
+    monkeypatch.setattr(benchmark, "_times", lambda *_: pytest.fail("benchmarked"))
     assert run(tensors) is None
 
 
 @pytest.fixture
 def emptied(monkeypatch):
-    """Whether the allocator's cache is emptied, each time: under the lock of the benchmark."""
+    """For each time that the allocator's cache is emptied: whether the lock of the benchmark is held."""
     found = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: found.append(race._racing.locked()))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: found.append(benchmark._lock.locked()))
     return found
 
 
-def test_memory_that_ends_during_a_race_ends_the_race(monkeypatch, on_no_gpu, emptied):
+def test_short_memory_ends_a_benchmark(monkeypatch, on_no_gpu, emptied):
     """The buffer is freed before the cache is emptied: a later result could split the buffer's segment."""
     buffers = []
 
@@ -87,11 +89,11 @@ def test_memory_that_ends_during_a_race_ends_the_race(monkeypatch, on_no_gpu, em
         raise torch.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0))
-    monkeypatch.setattr(race, "_times", no_memory)
+    monkeypatch.setattr(benchmark, "_times", no_memory)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([buffer() for buffer in buffers]))
     assert run() is None
     assert emptied == [[None]]
-    assert not race._racing.locked()
+    assert not benchmark._lock.locked()
 
 
 def test_memory_that_ends_while_a_compiled_layer_is_timed(on_no_gpu, emptied):
@@ -101,26 +103,26 @@ def test_memory_that_ends_while_a_compiled_layer_is_timed(on_no_gpu, emptied):
     with pytest.raises(torch.OutOfMemoryError, match="no memory"):
         measure.time_calls([lambda: None, no_memory], torch.device("cpu"))
     assert emptied == [True]
-    assert not race._racing.locked()
+    assert not benchmark._lock.locked()
 
 
 @pytest.mark.parametrize(("other_bytes", "is_timed"), [((1 << 30) - (2 << 20), True), (1 << 30, False)])
 def test_only_what_fits_is_timed(on_no_gpu, emptied, other_bytes, is_timed):
     if is_timed:
-        assert race.timed(torch.numel, torch.device("cpu"), other_bytes) == 2 << 20
+        assert benchmark.timed(torch.numel, torch.device("cpu"), other_bytes) == 2 << 20
     else:
         with pytest.raises(torch.OutOfMemoryError, match="too little memory"):
-            race.timed(torch.numel, torch.device("cpu"), other_bytes)
+            benchmark.timed(torch.numel, torch.device("cpu"), other_bytes)
     assert emptied == []
 
 
-def test_where_none_of_ours_serves_there_is_no_race(monkeypatch):
+def test_no_benchmark_without_a_kernel_that_fits(monkeypatch):
     monkeypatch.setattr(planner, "contenders", lambda *_: [])
     assert run() is None
 
 
-def test_what_is_far_behind_after_two_looks_is_out(monkeypatch):
-    """PyTorch's operator and the best of ours never are; the order of the rounds alternates."""
+def test_slow_candidates_are_dropped_after_two_passes(monkeypatch):
+    """PyTorch's operator and the fastest plan of convt_ext are never dropped; the order of rounds alternates."""
     clock = {"a": 100.0, "b": 130.0, "c": 101.0, "torch": 40.0}
     rounds = []
 
@@ -131,19 +133,19 @@ def test_what_is_far_behind_after_two_looks_is_out(monkeypatch):
 
     monkeypatch.setattr(GpuClock, "times_us", lambda self, *arguments: one_round(*arguments))
     calls = [lambda name=name: name for name in clock]
-    assert race._times(calls, 3, None) == [100.0, float("inf"), float("inf"), 40.0]
+    assert benchmark._times(calls, 3, None) == [100.0, float("inf"), float("inf"), 40.0]
     assert rounds[:2] == ["abct", "tcba"]
     assert set(rounds[2::2]) == {"at"}
     assert set(rounds[3::2]) == {"ta"}
-    assert len(rounds) - 2 == race._MOST_ROUNDS
+    assert len(rounds) - 2 == benchmark._MOST_ROUNDS
     clock.update(a=9000.0, b=9100.0, c=20000.0, torch=9050.0)
     rounds.clear()
-    assert race._times(calls, 3, None) == [9000.0, 9100.0, float("inf"), 9050.0]
-    assert len(rounds) - 2 == race._LEAST_ROUNDS
+    assert benchmark._times(calls, 3, None) == [9000.0, 9100.0, float("inf"), 9050.0]
+    assert len(rounds) - 2 == benchmark._LEAST_ROUNDS
 
 
 @pytest.mark.parametrize("disturbed", [0, 1])
-def test_one_disturbed_look_puts_nobody_out(monkeypatch, disturbed):
+def test_one_disturbed_pass_drops_no_candidate(monkeypatch, disturbed):
     clock, rounds = {"a": 100.0, "b": 110.0, "torch": 400.0}, []
 
     def one_round(calls, flush):
@@ -152,4 +154,4 @@ def test_one_disturbed_look_puts_nobody_out(monkeypatch, disturbed):
         return [clock[name] * (10 if late and name == "a" else 1) for name in (call() for call in calls)]
 
     monkeypatch.setattr(GpuClock, "times_us", lambda self, *arguments: one_round(*arguments))
-    assert race._times([lambda name=name: name for name in clock], 2, None) == [100.0, 110.0, 400.0]
+    assert benchmark._times([lambda name=name: name for name in clock], 2, None) == [100.0, 110.0, 400.0]

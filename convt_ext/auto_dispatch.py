@@ -2,7 +2,7 @@
 
 The implementation of a direction is chosen on first use, by a tuning file, else by the cost model. With
 `torch.backends.cudnn.benchmark = True` a benchmark chooses again, after as many calls as make the benchmark worth its
-time (tuning/race.py): calls are counted, not seconds, so that runs and ranks decide alike. Made and cached by
+time (tuning/benchmark.py): calls are counted, not seconds, so that runs and ranks decide alike. Made and cached by
 routing.py. Runs below autograd, as directions.py does.
 """
 
@@ -17,10 +17,10 @@ from torch import Tensor
 
 from . import _torch, ops, planner
 from . import precision as precisions
-from .directions import Eager, Gradients, torch_forward, torch_gradients, wanted_gradients
+from .directions import Gradients, NativeConv, grad_mask_of, torch_forward, torch_gradients
 from .epilogue import Step
-from .tuning import race, verdicts
-from .tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Verdict
+from .tuning import benchmark, choices
+from .tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Choice
 
 _LOG = logging.getLogger("convt_ext")
 _NAMES = ("forward", "gradient of the input", "gradient of the weight")
@@ -28,44 +28,46 @@ _NAMES = ("forward", "gradient of the input", "gradient of the weight")
 _below_autograd = _torch.AutoDispatchBelowAutograd
 
 
-class Chosen(Eager):
-    """`Eager`, except that PyTorch's operator computes directions in which it is faster or no kernel fits.
+class AutoDispatch(NativeConv):
+    """`NativeConv`, except that PyTorch's operator computes directions in which it is faster or no kernel fits.
 
     Args:
-        races: benchmark directions that no tuning file contains, after some calls. Without it, results of earlier
+        benchmarks: benchmark directions that no tuning file contains, after some calls. Without it, results of earlier
             benchmarks are not used either, so that a program that requests reproducible results gets them.
     """
 
-    __slots__ = ("_backwards", "_calls", "_next", "_serves", "_verdicts", "_waiting", "problem", "races")
+    __slots__ = ("_backwards", "_calls", "_choices", "_next", "_serves", "_waiting", "benchmarks", "problem")
     _by_name = False
 
     def __init__(
         self,
         arguments: tuple[Any, ...],
         problem: planner.Problem,
-        races: bool,
+        benchmarks: bool,
         weight_channels_last: bool = False,
-        is_light: bool = False,
+        fits_light_path: bool = False,
     ) -> None:
-        super().__init__(arguments, weight_channels_last=weight_channels_last, by_name=self._by_name, is_light=is_light)
+        super().__init__(
+            arguments, weight_channels_last=weight_channels_last, by_name=self._by_name, fits_light_path=fits_light_path
+        )
         self.problem = problem
-        self.races = races
-        self._verdicts: list[Verdict | None] = [None, None, None]
-        self._serves: list[bool | None] = [None] * 8  # by wanted gradients: whether convt_ext computes any direction
+        self.benchmarks = benchmarks
+        self._choices: list[Choice | None] = [None, None, None]
+        self._serves: list[bool | None] = [None] * 8  # by needs_grad_mask: whether convt_ext computes any direction
         self._waiting: dict[int, int] = {}  # direction to benchmark -> after how many calls
         self._calls = self._backwards = 0  # counted while there are any
         self._next = [math.inf, math.inf]  # numbers of calls and of backwards at which the next benchmark is due
 
-    def verdict(self, direction: int) -> Verdict:
+    def choice(self, direction: int) -> Choice:
         """Returns the choice for that direction; makes it on first use."""
-        found = self._verdicts[direction]
+        found = self._choices[direction]
         if found is not None:
             return found
-        found = (verdicts.find if self.races else verdicts.of_files)(self.problem, direction)
+        found = (choices.find if self.benchmarks else choices.of_files)(self.problem, direction)
         if found is None:
-            found = verdicts.estimated(self.problem, direction)
+            found = choices.estimated(self.problem, direction)
             self._log(direction, found)
-            calls = race.calls_before(found) if self.races else None
+            calls = benchmark.calls_before(found) if self.benchmarks else None
             if calls is not None:
                 self._waiting[direction] = calls + (self._calls if direction == FORWARD else self._backwards)
                 self._set_next()
@@ -73,50 +75,54 @@ class Chosen(Eager):
 
     def left_to_torch(self, direction: int) -> bool:
         """Returns whether PyTorch's operator computes that direction."""
-        return self.verdict(direction).by_torch
+        return self.choice(direction).by_torch
 
-    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        return self._serves[wanted_gradients(input, weight, bias)] is False
+    def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        return self._serves[grad_mask_of(input, weight, bias)] is False
 
-    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
-        found = self._serves[wanted]
+    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, needs_grad_mask: int) -> bool:
+        found = self._serves[needs_grad_mask]
         if found is None or self._waiting:
-            self.count(True, wanted & 3 != 0)
+            self.count(True, needs_grad_mask & 3 != 0)
             if found is None:
-                found = self._is_part_ours(wanted)
+                found = self._runs_any_direction(needs_grad_mask)
         if input.dtype is not self.problem.dtype or weight.dtype is not self.problem.dtype:
             return False  # PyTorch applies autocast
         if self._calls < self._next[0] and self._backwards < self._next[1]:
             return found
         if self._is_due(FORWARD):
             self._benchmark_forward(input, weight, bias)
-        return self._is_part_ours(wanted) or self._is_gradient_due(wanted)
+        return self._runs_any_direction(needs_grad_mask) or self._is_gradient_due(needs_grad_mask)
 
     def count(self, calls: bool, backward: bool) -> None:
         self._calls += calls
         self._backwards += backward
 
-    def _is_part_ours(self, wanted: int) -> bool:
+    def _runs_any_direction(self, needs_grad_mask: int) -> bool:
         """Returns whether convt_ext computes at least one of the directions.
 
         A mixture costs the host no more than PyTorch's own call, because PyTorch's backward is the slowest on the host.
         """
-        gradients = (one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if wanted & bit)
+        gradients = (one for one, bit in ((GRAD_INPUT, 1), (GRAD_WEIGHT, 2)) if needs_grad_mask & bit)
         directions = (FORWARD, *gradients)
-        planner.plan_ahead(self.problem, [one for one in directions if self._verdicts[one] is None])
+        planner.plan_ahead(self.problem, [one for one in directions if self._choices[one] is None])
         by_torch = [self.left_to_torch(one) for one in directions]  # makes the choice for each
-        self._serves[wanted] = not all(by_torch)
+        self._serves[needs_grad_mask] = not all(by_torch)
         return not all(by_torch)
 
-    def is_recorded_by_torch(self, wanted: int) -> bool:
+    def is_recorded_by_torch(self, needs_grad_mask: int) -> bool:
         # Only a backward recorded by convt_ext can benchmark a gradient.
-        return self.is_light and not (self._backwards >= self._next[1] and self._is_gradient_due(wanted))
+        return self.fits_light_path and not (
+            self._backwards >= self._next[1] and self._is_gradient_due(needs_grad_mask)
+        )
 
     def _is_due(self, direction: int) -> bool:
         return self._waiting.get(direction, math.inf) <= (self._calls if direction == FORWARD else self._backwards)
 
-    def _is_gradient_due(self, wanted: int) -> bool:
-        return (wanted & 1 and self._is_due(GRAD_INPUT)) or (wanted & 2 != 0 and self._is_due(GRAD_WEIGHT))
+    def _is_gradient_due(self, needs_grad_mask: int) -> bool:
+        return (needs_grad_mask & 1 and self._is_due(GRAD_INPUT)) or (
+            needs_grad_mask & 2 != 0 and self._is_due(GRAD_WEIGHT)
+        )
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         self._choose_forward(input, weight, bias)
@@ -126,13 +132,13 @@ class Chosen(Eager):
         self._choose_forward(input, weight, bias)
         return super().forward_then(input, weight, bias, steps)
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         for direction in (GRAD_INPUT, GRAD_WEIGHT):
-            if wanted[direction - 1]:
-                self.verdict(direction)
+            if needs_grad[direction - 1]:
+                self.choice(direction)
                 if self._is_due(direction) and self._torch_keeps_the_class():
                     self._benchmark_gradient(direction, grad_output, input, weight)
-        return super().gradients(grad_output, input, weight, wanted)
+        return super().gradients(grad_output, input, weight, needs_grad)
 
     def choose_now(
         self, direction: int, input: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor | None
@@ -143,7 +149,7 @@ class Chosen(Eager):
             input, weight, bias, grad_output: operands of the call's sizes and strides; the forward pass needs no
                 grad_output.
         """
-        self.verdict(direction)
+        self.choice(direction)
         if direction not in self._waiting:
             return
         if direction == FORWARD:
@@ -153,8 +159,8 @@ class Chosen(Eager):
             self._benchmark_gradient(direction, grad_output, input, weight)
 
     def _choose_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        if self._verdicts[FORWARD] is None:
-            self.verdict(FORWARD)
+        if self._choices[FORWARD] is None:
+            self.choice(FORWARD)
         if self._is_due(FORWARD):
             self._benchmark_forward(input, weight, bias)
 
@@ -182,25 +188,25 @@ class Chosen(Eager):
 
     def _benchmark(self, direction: int, ours: Any, theirs: Any, operand: Tensor) -> None:
         """Makes the final choice of a direction if possible now: by a known result, else by a benchmark."""
-        found = verdicts.find(self.problem, direction)
+        found = choices.find(self.problem, direction)
         if found is None:
-            if not race.is_possible():
+            if not benchmark.is_possible():
                 return
-            found = race.run(self.problem, direction, ours, theirs, operand.device)
+            found = benchmark.run(self.problem, direction, ours, theirs, operand.device)
             if found is None:
-                found = verdicts.estimated(self.problem, direction)
-            verdicts.remember(self.problem, direction, found)
+                found = choices.estimated(self.problem, direction)
+            choices.remember(self.problem, direction, found)
             self._log(direction, found)
         self._waiting.pop(direction, None)
         self._set_next()
         self._put(direction, found)
 
-    def _log(self, direction: int, verdict: Verdict) -> None:
+    def _log(self, direction: int, choice: Choice) -> None:
         if _LOG.isEnabledFor(logging.DEBUG):
             sizes = (*self.problem.input_size, "*", *self.problem.weight_size)
             _LOG.debug(
                 "%s of %s: %s, %s", _NAMES[direction], "x".join(map(str, sizes)).replace("x*x", " * "),
-                "PyTorch's operator" if verdict.by_torch else "convt_ext", verdict.why(),
+                "PyTorch's operator" if choice.by_torch else "convt_ext", choice.why(),
             )  # fmt: skip
 
     def _set_next(self) -> None:
@@ -208,13 +214,13 @@ class Chosen(Eager):
         of_calls = waiting.pop(FORWARD, math.inf)
         self._next = [of_calls, min(waiting.values(), default=math.inf)]
 
-    def _put(self, direction: int, verdict: Verdict) -> Verdict:
-        self._verdicts[direction] = verdict
-        self.candidates = tuple(0 if one is None else one.candidate for one in self._verdicts)
-        by_torch = sum(1 << i for i, one in enumerate(self._verdicts) if one is not None and one.by_torch)
+    def _put(self, direction: int, choice: Choice) -> Choice:
+        self._choices[direction] = choice
+        self.candidates = tuple(0 if one is None else one.candidate for one in self._choices)
+        by_torch = sum(1 << i for i, one in enumerate(self._choices) if one is not None and one.by_torch)
         self.call = self.call_of(self.candidates, by_torch)
         self._serves = [None] * 8
-        return verdict
+        return choice
 
     def _torch_keeps_the_class(self) -> bool:
         """Returns whether PyTorch would use the class of the forward pass: it reads its switches when it runs."""
@@ -222,35 +228,35 @@ class Chosen(Eager):
         return precisions.CODES.get(now) == self.arguments[5]
 
 
-class ChosenInClass(Chosen):
-    """`Chosen` for an explicit precision, which PyTorch's switches select too.
+class AutoDispatchInClass(AutoDispatch):
+    """`AutoDispatch` for an explicit precision, which PyTorch's switches select too.
 
     The switches may change before the backward runs, and PyTorch's own node would follow them. So every call that
     records gradients is recorded by convt_ext, and its kernels compute the gradients if the switches have changed.
     """
 
-    __slots__ = ("_ours",)
+    __slots__ = ("_native",)
     _by_name = True
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._ours = Eager(self.arguments, weight_channels_last=self.weight_channels_last)
+        self._native = NativeConv(self.arguments, weight_channels_last=self.weight_channels_last)
 
-    def is_torchs(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-        return not wanted_gradients(input, weight, bias) and super().is_torchs(input, weight, bias)
+    def is_aten_call(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+        return not grad_mask_of(input, weight, bias) and super().is_aten_call(input, weight, bias)
 
-    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, wanted: int) -> bool:
-        return super().serves(input, weight, bias, wanted) or wanted != 0
+    def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, needs_grad_mask: int) -> bool:
+        return super().serves(input, weight, bias, needs_grad_mask) or needs_grad_mask != 0
 
-    def is_recorded_by_torch(self, wanted: int) -> bool:
+    def is_recorded_by_torch(self, needs_grad_mask: int) -> bool:
         return False
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self._torch_keeps_the_class():
             return super().forward(input, weight, bias)
-        return self._ours.forward(input, weight, bias)  # a derivative of a gradient
+        return self._native.forward(input, weight, bias)  # a derivative of a gradient
 
-    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, wanted: Sequence[bool]) -> Gradients:
+    def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         if self._torch_keeps_the_class():
-            return super().gradients(grad_output, input, weight, wanted)
-        return self._ours.gradients(grad_output, input, weight, wanted)
+            return super().gradients(grad_output, input, weight, needs_grad)
+        return self._native.gradients(grad_output, input, weight, needs_grad)

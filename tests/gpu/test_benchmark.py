@@ -16,27 +16,27 @@ from served import SeenOps, allow_tf32, switch
 import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import ops, planner, routing
-from convt_ext.tuning import race, replay, tune, verdicts
-from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED
+from convt_ext.tuning import benchmark, choices, replay, tune
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED
 
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch):
     """A benchmark is worth its time in the first call."""
-    monkeypatch.setattr(race, "_WORTH", 0)
-    verdicts.forget_measured()
+    monkeypatch.setattr(benchmark, "_WORTH", 0)
+    choices.forget_measured()
     routing.forget()
     with switch(torch.backends.cudnn, "benchmark", True):
         yield
-    verdicts.forget_measured()
+    choices.forget_measured()
     routing.forget()
 
 
 def found_for(x, weight, bias=None, **arguments):
-    """The verdicts of all directions of a call."""
+    """The choices of all directions of a call."""
     plain = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
-    decision = routing.route(x, weight, bias, **{**plain, **arguments}, word=None)
-    return [decision[3].verdict(direction) for direction in (FORWARD, GRAD_INPUT, GRAD_WEIGHT)]
+    decision = routing.route(x, weight, bias, **{**plain, **arguments}, requested=None)
+    return [decision[3].choice(direction) for direction in (FORWARD, GRAD_INPUT, GRAD_WEIGHT)]
 
 
 def step(case, operands):
@@ -49,14 +49,14 @@ def step(case, operands):
 def test_results_stay_right(case, tf32):
     with allow_tf32(tf32):
         operands = leaves(case, torch.float32, "cuda")
-        for _ in range(2):  # the call that races, and one that follows
+        for _ in range(2):  # the call that benchmarks, and a later call
             result = ours(*operands, **case.arguments)
             expected = F.conv_transpose2d(*operands, **case.arguments)
             assert (result - expected).norm() <= (2e-3 if tf32 else 1e-5) * expected.norm()
             found = step(case, operands)
             if not tf32:
                 assert_within_budget(found, case, operands)
-        sources = {verdict.source for verdict in found_for(*operands, **case.arguments)}
+        sources = {choice.source for choice in found_for(*operands, **case.arguments)}
     assert sources == {MEASURED}
 
 
@@ -103,27 +103,27 @@ def test_a_shape_that_seldom_comes_is_not_measured(layer, monkeypatch):
 
     spent(ours, (40, 41)), spent(F.conv_transpose2d, (40, 41))  # loads what any first call loads
     mine = spent(ours, range(3, 35, 2))
-    assert verdicts.measured() == []
+    assert choices.measured() == []
     assert mine <= 1.1 * spent(F.conv_transpose2d, range(4, 36, 2))
 
 
 def test_a_shape_is_measured_after_some_steps_and_then_stays(layer, monkeypatch):
-    monkeypatch.setattr(race, "calls_before", lambda estimate: 5)
+    monkeypatch.setattr(benchmark, "calls_before", lambda estimate: 5)
     found = []
     for _ in range(12):
         torch.autograd.grad(call(*layer).sum(), layer)
         found.append(found_for(*layer, stride=2, padding=1))
-    assert len(verdicts.measured()) == 3
-    assert {one.source for one in found[4]} == {verdicts.ESTIMATED}
+    assert len(choices.measured()) == 3
+    assert {one.source for one in found[4]} == {choices.ESTIMATED}
     assert {one.source for one in found[5]} == {MEASURED}
     assert all(later == found[5] for later in found[6:])
 
 
-def test_the_winner_of_two_races_is_one_of_the_fast_ones(layer):
-    """Two races may end differently where two plans take the same time, and nowhere else."""
+def test_two_benchmarks_choose_plans_of_equal_speed(layer):
+    """Two benchmarks choose different plans only if these take the same time."""
     seen = []
     for _ in range(3):
-        verdicts.forget_measured()
+        choices.forget_measured()
         routing.forget()
         torch.autograd.grad(call(*layer).sum(), layer)
         seen.append([(one.by_torch, one.ours_us) for one in found_for(*layer, stride=2, padding=1)])
@@ -132,26 +132,26 @@ def test_the_winner_of_two_races_is_one_of_the_fast_ones(layer):
         assert max(times) <= 1.3 * min(times) + 3, seen
 
 
-def test_a_graph_is_captured_by_estimates_and_raced_later(layer):
+def test_a_graph_is_captured_by_estimates_and_benchmarked_later(layer):
     x, weight = (tensor.detach() for tensor in layer)
     expected = F.conv_transpose2d(x, weight, stride=2, padding=1)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = call(x, weight)
-    assert verdicts.measured() == []
+    assert choices.measured() == []
     result.fill_(float("nan"))
     graph.replay()
     assert (result - expected).norm() <= 2e-3 * expected.norm()
     call(x, weight)
-    assert len(verdicts.measured()) == 1
+    assert len(choices.measured()) == 1
 
 
 def test_a_capture_in_another_thread_is_left_alone(layer):
-    """What a race asks of the GPU would end a capture elsewhere, unless it says that it does no harm."""
+    """Driver calls of a benchmark would invalidate a capture in another thread without `relaxed_capture`."""
     x, weight = (tensor.detach() for tensor in layer)
     *_, directions = routing.route(x, weight, None, 2, 1, 0, 1, 1, None)
     call(x, weight)
-    captures, raced = threading.Event(), threading.Event()
+    captures, benchmarked = threading.Event(), threading.Event()
     failures, found = [], []
 
     def contender(number):
@@ -160,10 +160,10 @@ def test_a_capture_in_another_thread_is_left_alone(layer):
     def other():
         captures.wait(60)
         try:  # without PyTorch's operator, whose own search in this thread is its own matter
-            found.append(race.run(directions.problem, FORWARD, contender, None, x.device))
+            found.append(benchmark.run(directions.problem, FORWARD, contender, None, x.device))
         except Exception as error:
             failures.append(error)
-        raced.set()
+        benchmarked.set()
 
     thread = threading.Thread(target=other)
     thread.start()
@@ -171,7 +171,7 @@ def test_a_capture_in_another_thread_is_left_alone(layer):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captures.set()
-        assert raced.wait(60)
+        assert benchmarked.wait(60)
         buffer += 1
     thread.join()
     graph.replay()
@@ -181,7 +181,7 @@ def test_a_capture_in_another_thread_is_left_alone(layer):
     assert found[0].source == MEASURED
 
 
-def test_threads_race_one_after_the_other(layer):
+def test_threads_benchmark_one_after_the_other(layer):
     x, weight = (tensor.detach() for tensor in layer)
     results, errors = {}, []
 
@@ -203,18 +203,18 @@ def test_threads_race_one_after_the_other(layer):
     for batch, result in results.items():
         expected = F.conv_transpose2d(x[:batch], weight, stride=2, padding=1)
         assert (result - expected).norm() <= 2e-3 * expected.norm()
-    assert len(verdicts.measured()) == 4
+    assert len(choices.measured()) == 4
 
 
 @pytest.mark.needs_two_gpus
-def test_the_second_gpu_races_on_itself(layer):
+def test_the_second_gpu_benchmarks_on_itself(layer):
     x, weight = (tensor.detach().to("cuda:1") for tensor in layer)
     expected = F.conv_transpose2d(x, weight, stride=2, padding=1)
     result = call(x, weight)
     assert result.device == x.device
     assert (result - expected).norm() <= 2e-3 * expected.norm()
     assert torch.cuda.current_device() == 0
-    assert len(verdicts.measured()) == 1
+    assert len(choices.measured()) == 1
 
 
 def allocated_since():
@@ -242,12 +242,12 @@ def test_no_memory_stays_held(layer):
         torch.cuda.memory._record_memory_history(None)
 
 
-def test_where_memory_is_short_nothing_is_raced(layer, monkeypatch):
-    monkeypatch.setattr(race, "_free_bytes", lambda device: 1 << 20)
+def test_no_benchmark_if_memory_is_short(layer, monkeypatch):
+    monkeypatch.setattr(benchmark, "_free_bytes", lambda device: 1 << 20)
     x, weight = (tensor.detach() for tensor in layer)
     expected = F.conv_transpose2d(x, weight, stride=2, padding=1)
     assert (call(x, weight) - expected).norm() <= 2e-3 * expected.norm()
-    assert [verdict.source for _, _, verdict in verdicts.measured()] == [verdicts.ESTIMATED]
+    assert [choice.source for _, _, choice in choices.measured()] == [choices.ESTIMATED]
 
 
 def test_a_watched_call_and_a_replayed_one_measure_nothing(layer):
@@ -256,7 +256,7 @@ def test_a_watched_call_and_a_replayed_one_measure_nothing(layer):
     assert len([name for name in seen.names if "conv" in name]) == 1
     with replay():
         call(*layer)
-    assert verdicts.measured() == []
+    assert choices.measured() == []
 
 
 def test_tune_on_the_gpu(tmp_path):
@@ -270,10 +270,10 @@ def test_tune_on_the_gpu(tmp_path):
     convt_ext.tuning.load(path)
     try:
         with switch(torch.backends.cudnn, "benchmark", False):
-            verdict = found_for(
+            choice = found_for(
                 x, model[0].weight, model[0].bias, stride=(2, 2), padding=(1, 1), output_padding=(0, 0), dilation=(1, 1)
             )[0]
-            assert verdict.source == f"in {path}:"
+            assert choice.source == f"in {path}:"
             result = convt_ext.convert(model)(x)
         assert torch.isfinite(result).all()
     finally:
@@ -295,7 +295,7 @@ def test_tune_restores_what_a_function_changes():
 
 
 def test_every_contender_of_a_layer_computes_the_same(layer):
-    """A race may choose any of them."""
+    """A benchmark may choose any of them."""
     x, weight = (tensor.detach() for tensor in layer)
     expected = F.conv_transpose2d(x.double(), weight.double(), stride=2, padding=1)
     grad_output = torch.randn_like(expected).float()
@@ -326,7 +326,7 @@ def test_every_contender_of_a_layer_computes_the_same(layer):
             assert (result - exact).norm() <= 1e-3 * exact.norm(), (direction, contender)
 
 
-def test_named_layers_are_not_raced():
+def test_calls_that_request_a_kernel_are_not_benchmarked():
     case = named("k4s2p1")
     ours(*leaves(case, torch.float32, "cuda"), **case.arguments, precision="exact")
-    assert verdicts.measured() == []
+    assert choices.measured() == []

@@ -1,8 +1,8 @@
 """Benchmarks the best few plans of convt_ext and PyTorch's operator on the user's GPU, and returns the fastest.
 
-Called by chosen.py if `torch.backends.cudnn.benchmark` requests it: at once inside `tune`, otherwise when a direction
-of a shape has been called often enough (`calls_before`). Measures GPU time with cold caches, alternately. Must not know
-what the calls compute.
+Called by auto_dispatch.py if `torch.backends.cudnn.benchmark` requests it: at once inside `tune`, otherwise when a
+direction of a shape has been called often enough (`calls_before`). Measures GPU time with cold caches, alternately.
+Must not know what the calls compute.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from .. import _driver, _torch, planner
 from ..gpu_clock import GpuClock
-from .verdicts import MARGIN, MEASURED, Verdict
+from .choices import MARGIN, MEASURED, Choice
 
 _Times = TypeVar("_Times")
 
@@ -39,14 +39,14 @@ _WORTH = 10
 _COST_US, _NUM_LAUNCHES, _EMPTY_US = 50_000.0, 60, 40.0
 
 # Allows one benchmark at a time: two on one GPU would disturb each other.
-_racing = threading.Lock()
+_lock = threading.Lock()
 
 # The setting of this process: False disables benchmarks, True benchmarks each shape in its first call, None follows
 # PyTorch's switches.
 _forced: bool | None = False if os.environ.get("CONVT_EXT_REPLAY", "") not in ("", "0") else None
 
 
-def is_wanted() -> bool:
+def is_enabled() -> bool:
     """Returns whether to benchmark: the setting of this process, else PyTorch's switches, which must request benchmarks
     and must not request reproducible results."""
     if _forced is not None:
@@ -58,7 +58,7 @@ def is_wanted() -> bool:
     )
 
 
-def calls_before(estimate: Verdict) -> int | None:
+def calls_before(estimate: Choice) -> int | None:
     """Returns how many calls of a direction use the cost model's choice before its benchmark; None if there is nothing
     to compare. Depends only on the estimate, so the number is equal in every run and on every rank."""
     if math.isinf(estimate.ours_us):
@@ -97,8 +97,8 @@ def run(
     run_ours: Callable[[int], Any],
     run_torch: Callable[[], Any] | None,
     device: torch.device,
-) -> Verdict | None:
-    """Returns the verdict of a benchmark; None if no kernel of convt_ext fits, or if memory is short.
+) -> Choice | None:
+    """Returns the choice of a benchmark; None if no kernel of convt_ext fits, or if memory is short.
 
     Args:
         run_ours: runs the plan with the given candidate number on the current stream of `device`.
@@ -118,7 +118,7 @@ def run(
         return None
     torch_us = times[-1] if run_torch is not None else 0.0
     by_torch = 0 < torch_us < MARGIN * times[best]
-    return Verdict(by_torch, contenders[best].number, times[best], torch_us, MEASURED)
+    return Choice(by_torch, contenders[best].number, times[best], torch_us, MEASURED)
 
 
 def timed(compute: Callable[[torch.Tensor], _Times], device: torch.device, other_bytes: int = 0) -> _Times:
@@ -133,7 +133,7 @@ def timed(compute: Callable[[torch.Tensor], _Times], device: torch.device, other
         torch.OutOfMemoryError: memory is short. The allocator's cache then keeps no memory that `compute` used.
     """
     flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
-    with _racing, torch.cuda.device(device), _driver.relaxed_capture():
+    with _lock, torch.cuda.device(device), _driver.relaxed_capture():
         if flush_bytes + other_bytes > _free_bytes(device):
             raise torch.OutOfMemoryError("too little memory is free to time a layer")
         try:

@@ -1,4 +1,4 @@
-"""Benchmarks in calls: when there is one, what it decides, and what it leaves alone. Times are pretended."""
+"""Benchmarks in calls: when they run, and which calls they affect. Times are fake."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from served import SeenOps, switch
 
 import convt_ext
 from convt_ext import ops, routing
-from convt_ext.tuning import race, replay, verdicts
-from convt_ext.tuning.verdicts import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Verdict
+from convt_ext.tuning import benchmark, choices, replay
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")
 
 
 @pytest.fixture
 def nothing_known(monkeypatch):
-    """Where nothing else is said, a benchmark is worth its time in the first call."""
+    """By default, a benchmark is worth its time in the first call."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(race, "_WORTH", 0)
-    verdicts.forget_measured()
+    monkeypatch.setattr(benchmark, "_WORTH", 0)
+    choices.forget_measured()
     routing.forget()
     with switch(torch.backends.cudnn, "benchmark", True):
         yield
-    verdicts.forget_measured()
+    choices.forget_measured()
 
 
 @pytest.fixture
-def raced(monkeypatch):
-    """Races that took place, by direction; each is won by `raced.winners`, ours by its candidate 3."""
+def benchmarked(monkeypatch):
+    """Lists the directions of all benchmarks. `winners` sets the fastest implementation; convt_ext's is candidate 3."""
 
-    class Raced(list):
+    class Benchmarked(list):
         winners = ("ours", "ours", "ours")
 
-    found = Raced()
+    found = Benchmarked()
 
     def run(problem, direction, run_ours, run_torch, device):
         found.append(direction)
         run_ours(3)
         run_torch()
         by_torch = found.winners[direction] == "torch"
-        return Verdict(by_torch, 3, 30.0, 20.0 if by_torch else 400.0, MEASURED)
+        return Choice(by_torch, 3, 30.0, 20.0 if by_torch else 400.0, MEASURED)
 
-    monkeypatch.setattr(race, "run", run)
+    monkeypatch.setattr(benchmark, "run", run)
     return found
 
 
 @pytest.fixture
 def numbers(monkeypatch):
-    """The candidates that each op of ours was told to prefer."""
+    """The candidates that each op of convt_ext was told to prefer."""
     seen = []
     for name in ("run_forward", "run_gradients"):
         real = getattr(ops, name)
@@ -84,124 +84,124 @@ def native(tensors):
     return result, *torch.autograd.grad(result, tensors, torch.ones_like(result))
 
 
-def test_each_direction_is_raced_once(raced):
+def test_each_direction_is_benchmarked_once(benchmarked):
     tensors = operands()
     for _ in range(3):
         for found, expected in zip(step(tensors), native(tensors), strict=True):
             assert torch.allclose(found, expected, atol=1e-5)
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
     step(operands(batch=3))
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT] * 2
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT] * 2
 
 
 @pytest.fixture
 def after_ten_calls(monkeypatch):
-    """A benchmark is worth its time after ten calls of a direction; the cost model's choice runs our plan 0 before."""
-    monkeypatch.setattr(race, "calls_before", lambda estimate: 10)
+    """A benchmark is worth its time after ten calls of a direction; the cost model's choice, plan 0, runs before."""
+    monkeypatch.setattr(benchmark, "calls_before", lambda estimate: 10)
 
 
-def test_a_shape_is_benchmarked_once_it_has_come_back(raced, numbers, after_ten_calls):
-    """And changes what it runs once: directions that are asked for together are benchmarked together."""
+def test_a_shape_is_benchmarked_once_it_has_come_back(benchmarked, numbers, after_ten_calls):
+    """The plans change once: directions that are requested at the same time are benchmarked at the same time."""
     tensors = operands()
     for _ in range(10):
         step(tensors)
-    assert raced == []
+    assert benchmarked == []
     assert {seen[1] for seen in numbers} == {(0, 0, 0)}
     step(tensors)
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
     numbers.clear()
     for _ in range(20):
         step(tensors)
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
     assert numbers == [("run_recorded", (3, 3, 3)), ("run_gradients", (3, 3, 3))] * 20
 
 
-def test_until_then_pytorchs_node_records_the_call(raced, numbers, after_ten_calls):
-    """A call whose benchmark is still to come takes no longer than any other."""
+def test_until_then_pytorchs_node_records_the_call(benchmarked, numbers, after_ten_calls):
+    """A call before its benchmark is as fast as any other call."""
     for _ in range(3):
         step(operands())
     assert [name for name, _ in numbers] == ["run_recorded", "run_gradients"] * 3
 
 
-def test_shapes_count_their_own_calls(raced, after_ten_calls):
+def test_shapes_count_their_own_calls(benchmarked, after_ten_calls):
     small, large = operands(batch=2), operands(batch=3)
     for _ in range(8):
         step(small), step(large)
-    assert raced == []
+    assert benchmarked == []
     for _ in range(3):
         step(small)
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_unbatched_calls_are_counted_too(raced, after_ten_calls):
+def test_unbatched_calls_are_counted_too(benchmarked, after_ten_calls):
     x, weight, bias = operands()
     with torch.no_grad():
         for _ in range(11):
             result = convt_ext.conv_transpose2d(x[0], weight, bias, stride=2)
-    assert raced == [FORWARD]
+    assert benchmarked == [FORWARD]
     assert torch.allclose(result, F.conv_transpose2d(x[0], weight, bias, stride=2), atol=1e-5)
 
 
-def test_a_direction_that_is_wanted_later_counts_from_then_on(raced, after_ten_calls):
+def test_a_direction_that_is_wanted_later_counts_from_then_on(benchmarked, after_ten_calls):
     x, weight, bias = operands()
     for _ in range(11):
         with torch.no_grad():
             convt_ext.conv_transpose2d(x, weight, bias, stride=2)
-    assert raced == [FORWARD]
+    assert benchmarked == [FORWARD]
     for _ in range(10):
         step([x, weight, bias])
-    assert raced == [FORWARD]
+    assert benchmarked == [FORWARD]
     step([x, weight, bias])
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_compiled_programs_count_their_calls(raced, after_ten_calls):
+def test_compiled_programs_count_their_calls(benchmarked, after_ten_calls):
     tensors = operands()
     program = torch.compile(lambda *inputs: convt_ext.conv_transpose2d(*inputs, stride=2), backend="aot_eager")
     for _ in range(12):
         result = program(*tensors)
         torch.autograd.grad(result, tensors, torch.ones_like(result))
-    assert sorted(raced) == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert sorted(benchmarked) == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_frozen_weights_count_their_calls(raced, after_ten_calls):
+def test_frozen_weights_count_their_calls(benchmarked, after_ten_calls):
     module = convt_ext.ConvTranspose2d(4, 6, 3).eval()
     convt_ext.freeze(module)
     with torch.no_grad():
         for _ in range(11):
             module(torch.randn(2, 4, 5, 6))
-    assert raced == [FORWARD]
+    assert benchmarked == [FORWARD]
 
 
 @pytest.mark.parametrize(("ours_us", "torch_us"), [(5.0, 0.0), (50.0, 80.0), (80.0, 50.0), (5000.0, 9000.0)])
 def test_a_benchmark_costs_a_tenth_of_what_the_calls_before_it_took(monkeypatch, ours_us, torch_us):
-    """By the cost model, and whatever the clock says: 60 launches, each with an empty cache, and 50 ms."""
-    monkeypatch.setattr(race, "_WORTH", 10)
-    calls = race.calls_before(Verdict(False, 0, ours_us, torch_us, "estimated"))
+    """The estimate of the cost: 60 launches, each with an empty cache, and 50 ms. No clock is read."""
+    monkeypatch.setattr(benchmark, "_WORTH", 10)
+    calls = benchmark.calls_before(Choice(False, 0, ours_us, torch_us, "estimated"))
     us = min(ours_us, torch_us or ours_us)
     assert calls * us == pytest.approx(10 * (50_000 + 60 * (us + 40)), abs=us)
     assert 600 < calls < 120_000
 
 
 def test_tuning_benchmarks_in_the_first_call(monkeypatch):
-    monkeypatch.setattr(race, "_WORTH", 10)
-    estimate = Verdict(False, 0, 50.0, 80.0, "estimated")
-    with race.forced(True):
-        assert race.calls_before(estimate) == 0
-    assert race.calls_before(estimate) > 0
-    assert race.calls_before(estimate._replace(ours_us=float("inf"))) is None
+    monkeypatch.setattr(benchmark, "_WORTH", 10)
+    estimate = Choice(False, 0, 50.0, 80.0, "estimated")
+    with benchmark.forced(True):
+        assert benchmark.calls_before(estimate) == 0
+    assert benchmark.calls_before(estimate) > 0
+    assert benchmark.calls_before(estimate._replace(ours_us=float("inf"))) is None
 
 
-def test_a_direction_is_raced_when_it_is_first_wanted(raced):
+def test_a_direction_is_benchmarked_when_it_is_first_needed(benchmarked):
     x, weight, bias = operands()
     with torch.no_grad():
         convt_ext.conv_transpose2d(x, weight, bias, stride=2)
-    assert raced == [FORWARD]
+    assert benchmarked == [FORWARD]
     step([x, weight, bias])
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_the_winning_plan_runs_from_then_on(raced, numbers):
+def test_the_winning_plan_runs_from_then_on(benchmarked, numbers):
     tensors = operands()
     step(tensors)
     numbers.clear()
@@ -209,8 +209,8 @@ def test_the_winning_plan_runs_from_then_on(raced, numbers):
     assert numbers == [("run_recorded", (3, 3, 3)), ("run_gradients", (3, 3, 3))]
 
 
-def test_calls_that_ask_for_the_same_results_keep_their_plans(raced, numbers):
-    """What a race found in this process is for those who asked for measuring and for no precision."""
+def test_calls_that_ask_for_the_same_results_keep_their_plans(benchmarked, numbers):
+    """Results of benchmarks apply only to calls without a precision while benchmarks are enabled."""
     tensors = operands()
     step(tensors)
     numbers.clear()
@@ -226,8 +226,8 @@ def test_calls_that_ask_for_the_same_results_keep_their_plans(raced, numbers):
 @pytest.mark.parametrize(
     "winners", [("torch", "torch", "torch"), ("torch", "ours", "ours"), ("ours", "torch", "torch")]
 )
-def test_who_wins_serves(raced, winners):
-    raced.winners = winners
+def test_the_winner_of_a_benchmark_runs(benchmarked, winners):
+    benchmarked.winners = winners
     tensors = operands()
     step(tensors)
     RAN.clear()
@@ -240,9 +240,9 @@ def test_who_wins_serves(raced, winners):
         assert torch.allclose(one, expected, atol=1e-5)
 
 
-def test_autocast_is_left_to_pytorch_where_the_call_is(raced):
-    """PyTorch keeps casts of parameters; whoever settles the call meanwhile, operands as they are never reach ours."""
-    raced.winners = ("torch", "torch", "torch")
+def test_autocast_is_left_to_pytorch_where_the_call_is(benchmarked):
+    """PyTorch caches casts of parameters; operands without the cast never reach a kernel of convt_ext."""
+    benchmarked.winners = ("torch", "torch", "torch")
     tensors = operands()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for _ in range(2):
@@ -255,19 +255,19 @@ def test_autocast_is_left_to_pytorch_where_the_call_is(raced):
     assert all(now is tensor for now, tensor in zip(operands_now, tensors, strict=True))
     assert "aten.convolution.default" in seen.names
     for direction in (FORWARD, GRAD_INPUT, GRAD_WEIGHT):
-        directions._put(direction, Verdict(False, 0, 1.0, 500.0, MEASURED))
+        directions._put(direction, Choice(False, 0, 1.0, 500.0, MEASURED))
     assert not directions.serves(*tensors, 7)
     assert directions.serves(*(tensor.bfloat16() for tensor in tensors), 7)
 
 
-def test_a_call_that_records_nothing_and_is_lost_is_pytorchs_own(raced):
-    raced.winners = ("torch", "ours", "ours")
+def test_a_call_that_records_nothing_and_is_lost_is_pytorchs_own(benchmarked):
+    benchmarked.winners = ("torch", "ours", "ours")
     tensors = [tensor.detach() for tensor in operands()]
     convt_ext.conv_transpose2d(*tensors, stride=2)
     RAN.clear()
     convt_ext.conv_transpose2d(*tensors, stride=2)
     assert RAN == []
-    assert raced == [FORWARD]
+    assert benchmarked == [FORWARD]
 
 
 @pytest.mark.parametrize(
@@ -280,59 +280,59 @@ def test_a_call_that_records_nothing_and_is_lost_is_pytorchs_own(raced):
     ],
     ids=["benchmark_off", "deterministic", "replay", "watched"],
 )
-def test_where_nothing_is_raced(raced, inside):
+def test_contexts_that_disable_benchmarks(benchmarked, inside):
     tensors = operands()
     with inside():
         step(tensors)
-    assert raced == []
+    assert benchmarked == []
     step(tensors)
-    assert raced == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
+    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_nothing_is_raced_while_a_graph_is_captured(raced, monkeypatch):
+def test_no_benchmark_while_a_graph_is_captured(benchmarked, monkeypatch):
     tensors = operands()
     result = convt_ext.conv_transpose2d(*tensors, stride=2)
-    assert raced == [FORWARD]
+    assert benchmarked == [FORWARD]
     for capturing in (True, False):
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda capturing=capturing: capturing)
         torch.autograd.grad(result, tensors, torch.ones_like(result), retain_graph=True)
-        assert raced == ([FORWARD] if capturing else [FORWARD, GRAD_INPUT, GRAD_WEIGHT])
+        assert benchmarked == ([FORWARD] if capturing else [FORWARD, GRAD_INPUT, GRAD_WEIGHT])
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     step(operands(batch=3))
-    assert len(raced) == 3
+    assert len(benchmarked) == 3
 
 
-def test_deterministic_algorithms_race_nothing(raced):
+def test_deterministic_algorithms_disable_benchmarks(benchmarked):
     torch.use_deterministic_algorithms(True)
     try:
         step(operands())
     finally:
         torch.use_deterministic_algorithms(False)
-    assert raced == []
+    assert benchmarked == []
 
 
-def test_other_switches_in_the_backward_race_nothing(raced):
-    """PyTorch would then compute another class than the forward pass had."""
+def test_no_benchmark_if_the_backward_has_other_switches(benchmarked):
+    """PyTorch would compute another class than the forward pass did."""
     x, weight, bias = operands()
     with switch(torch.backends.cudnn, "allow_tf32", True):
         result = convt_ext.conv_transpose2d(x, weight, bias, stride=2)
     torch.autograd.grad(result, (x, weight), torch.ones_like(result))
-    assert raced == [FORWARD]
+    assert benchmarked == [FORWARD]
 
 
-def test_where_memory_is_short_estimates_decide_and_nobody_asks_again(monkeypatch):
+def test_short_memory_leaves_the_choice_to_estimates_for_good(monkeypatch):
     asked = []
-    monkeypatch.setattr(race, "run", lambda *arguments: asked.append(arguments[1]))
+    monkeypatch.setattr(benchmark, "run", lambda *arguments: asked.append(arguments[1]))
     tensors = operands()
     for _ in range(2):
         step(tensors)
     assert asked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(verdicts, "_MAX_MEASURED", 3)
-    kept = Verdict(False, 1, 1.0, 2.0, MEASURED)
+def test_the_cache_of_choices_is_bounded(monkeypatch):
+    monkeypatch.setattr(choices, "_MAX_MEASURED", 3)
+    kept = Choice(False, 1, 1.0, 2.0, MEASURED)
     for number in range(5):
-        verdicts.remember(number, FORWARD, kept)
-        verdicts.find(0, FORWARD) if number < 2 else None  # used last, so it goes last
-    assert [problem for problem, _, _ in verdicts.measured()] == [2, 3, 4]
+        choices.remember(number, FORWARD, kept)
+        choices.find(0, FORWARD) if number < 2 else None  # used last, so it goes last
+    assert [problem for problem, _, _ in choices.measured()] == [2, 3, 4]

@@ -1,7 +1,7 @@
 """Selects implementation and plan of one direction of one problem, and records the source of the choice.
 
-The result is a `Verdict`, from a benchmark in this process, else from a tuning file, else from the cost model. Called
-by chosen.py and routing.py. Must not know tensors, and launches nothing.
+The result is a `Choice`, from a benchmark in this process, else from a tuning file, else from the cost model. Called
+by auto_dispatch.py and routing.py. Must not know tensors, and launches nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARGIN, MARGIN_OF_ANOTHER_CUDNN = 1.03, 1.15
 _MAX_MEASURED = 4096
 
 
-class Verdict(NamedTuple):
+class Choice(NamedTuple):
     """The choice for one direction of one problem.
 
     Attributes:
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 NO_TILE = "no convt_ext kernel has a tile that fits this problem"
 ESTIMATED, MEASURED = "estimated", "measured here"
 
-_measured: OrderedDict[tuple[planner.Problem, int], Verdict] = OrderedDict()
+_measured: OrderedDict[tuple[planner.Problem, int], Choice] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -62,7 +62,7 @@ _lock = threading.Lock()
 _only_measured = False
 
 
-def find(problem: planner.Problem, direction: int) -> Verdict | None:
+def find(problem: planner.Problem, direction: int) -> Choice | None:
     """Returns the choice of a benchmark in this process or of a tuning file; None if neither exists."""
     with _lock:
         found = _measured.get((problem, direction))
@@ -84,45 +84,45 @@ def begun_again() -> Iterator[None]:
         _only_measured = False
 
 
-def of_files(problem: planner.Problem, direction: int) -> Verdict | None:
+def of_files(problem: planner.Problem, direction: int) -> Choice | None:
     """Returns the choice of the tuning files in force, which also applies to calls that request a kernel."""
     found = files.find(problem, direction) if ops.plan is not None else None
     if found is None:
         return None
     ours_us, torch_us, margin = found.ours_us, found.torch_us, MARGIN if found.same_cudnn else MARGIN_OF_ANOTHER_CUDNN
     if ours_us == 0 or torch_us == 0:  # the file does not contain this time
-        choice = planner.choice(problem, direction)
-        if choice is None:
+        best = planner.best_plan(problem, direction)
+        if best is None:
             return None
-        ours_us, torch_us, margin = ours_us or choice.estimate_us, torch_us or choice.torch_us, 1.0
-    return Verdict(0 < torch_us < margin * ours_us, found.candidate, ours_us, torch_us, f"in {found.file}:")
+        ours_us, torch_us, margin = ours_us or best.estimate_us, torch_us or best.torch_us, 1.0
+    return Choice(0 < torch_us < margin * ours_us, found.candidate, ours_us, torch_us, f"in {found.file}:")
 
 
-def estimated(problem: planner.Problem, direction: int) -> Verdict:
+def estimated(problem: planner.Problem, direction: int) -> Choice:
     """Returns the choice of the planner's estimates."""
     if ops.plan is None:  # the op will not run, so the choice has no effect
-        return Verdict(False, 0, math.inf, 0.0, ESTIMATED)
-    choice = planner.choice(problem, direction)
-    if choice is None:
-        return Verdict(True, 0, math.inf, 0.0, ESTIMATED)
+        return Choice(False, 0, math.inf, 0.0, ESTIMATED)
+    best = planner.best_plan(problem, direction)
+    if best is None:
+        return Choice(True, 0, math.inf, 0.0, ESTIMATED)
     is_known = precision.has_estimates(precision.CLASSES[problem.code], planner.capability(problem.device))
-    by_torch = not is_known or 0 < choice.torch_us < choice.estimate_us
-    return Verdict(by_torch, 0, choice.estimate_us, choice.torch_us, ESTIMATED)
+    by_torch = not is_known or 0 < best.torch_us < best.estimate_us
+    return Choice(by_torch, 0, best.estimate_us, best.torch_us, ESTIMATED)
 
 
-def remember(problem: planner.Problem, direction: int, verdict: Verdict) -> None:
+def remember(problem: planner.Problem, direction: int, choice: Choice) -> None:
     """Stores the choice of a benchmark."""
     with _lock:
-        _measured[problem, direction] = verdict
+        _measured[problem, direction] = choice
         _measured.move_to_end((problem, direction))
         while len(_measured) > _MAX_MEASURED:
             _measured.popitem(last=False)
 
 
-def measured() -> list[tuple[planner.Problem, int, Verdict]]:
+def measured() -> list[tuple[planner.Problem, int, Choice]]:
     """Returns the stored choices of benchmarks in this process."""
     with _lock:
-        return [(problem, direction, verdict) for (problem, direction), verdict in _measured.items()]
+        return [(problem, direction, choice) for (problem, direction), choice in _measured.items()]
 
 
 def forget_measured() -> None:

@@ -7,13 +7,13 @@ import pytest
 from convt_ext import scopes
 
 
-def word() -> str | None:
+def requested() -> str | None:
     """Returns the request of a call without keywords."""
-    return scopes.now().word
+    return scopes.now().requested
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_in_force():
-    assert word() is None
+    assert requested() is None
     yield
-    assert word() is None
+    assert requested() is None
