@@ -151,6 +151,25 @@ def _patch_matrix(rng: Random, vector: int) -> Case:
     return _case(rng, k=kernel, s=kernel, g=1)
 
 
+def _doubled(rng: Random, vector: int) -> Case:
+    kernel = rng.choice((3, 4))
+    fields = {"k": (kernel, kernel), "s": (2, 2), "p": (1, 1), "op": (4 - kernel, 4 - kernel)}
+    groups = rng.choice((1, 1, 2, 3))
+    multiple = 1 if groups == 1 else 2 * vector
+    channels = {name: _channels(rng, multiple=multiple) for name in ("c_in", "c_out")}
+    return _case(rng, w=4 * rng.randint(1, 35), g=groups, **fields, **channels)
+
+
+def _window(rng: Random, vector: int) -> Case:
+    groups = rng.choice((1, 1, 2, 3))
+    multiple = 1 if groups == 1 else 2 * vector
+    channels = {name: _channels(rng, multiple=multiple) for name in ("c_in", "c_out")}
+    kernel_w = rng.choice((3, 5, 7))
+    padding = (rng.randint(0, 2), rng.randint(0, kernel_w - 1))
+    width = rng.choice((rng.choice(SIZES), vector * rng.randint(1, 20)))
+    return _case(rng, k=(3, kernel_w), p=padding, w=width, g=groups, **channels)
+
+
 def _nhwc(rng: Random, vector: int) -> Case:
     """Every second source is channels_last: channels of a group are whole vectors."""
     multiple = rng.choice((1, vector))
@@ -211,6 +230,11 @@ FAMILIES = (
     Family("patch_direct", "forward", r"patch_\w+_direct_\d", HALF_AND_TF32, _patch_matrix, (False,)),
     Family("patch_dx", "grad_input", r"patch_\w+_gather_\dx\d", ALL, _patch_pairs, (False,)),
     Family("patch_runs_dx", "grad_input", r"patch_\w+_gather_runs_\d+", HALF_AND_TF32, _patch_matrix, (False,)),
+    Family("strided", "forward", r"strided_\w+?_output_\w+", ALL, _doubled, (False,)),
+    Family("strided_split", "forward", r"strided_\w+?_split_\w+", HALF_AND_TF32, _doubled, (False,)),
+    Family("strided_dx", "grad_input", r"strided_\w+?_gather_\w+", ALL, _doubled, (False,)),
+    Family("window", "forward", r"window_\w+", ALL, _window, (False,)),
+    Family("window_dx", "grad_input", r"window_\w+", ALL, _window, (False,)),
     Family("nhwc", "forward", r"nhwc_\w+", ALL, _nhwc),
     Family("nhwc_dx", "grad_input", r"nhwc_\w+", ALL, _nhwc),
     Family("mma", "forward", r"mma_[a-z0-9]+_\d+x\d+", HALF_AND_TF32, _mma, (False,), LAYOUTS),

@@ -78,6 +78,7 @@ SMALL_IMAGES = layer(131336, 1, 1, 16, 16, 8, 4)
 THREE_OUT = layer(1, 16, 3, (2101376, 64), 3, 1, 1)
 PAIRS = layer(1, 128, 32, (262688, 64), 2, 2)
 OCTETS = layer(1, 8, 8, (65696, 64), 8, 8)
+DOUBLED = layer(1, 64, 128, (65696, 64), 4, 2, 1)
 TWICE = layer(1, 1, 1, (8405408, 64), 2, 2)
 FEW_ROWS = layer(1, 640, 8, 2048, 1)
 MANY_WEIGHTS = layer(1, 23296, 5824, 4, 4, 2, 1)
@@ -115,6 +116,13 @@ LARGE = (
     Large("patch_dx", r"patch_f16_gather_\dx\d", DX, "xy", "f16", PAIRS),
     Large("patch_runs_dx", r"patch_f16_gather_runs_\d+", DX, "y", "f16", layer(4, 64, 32832, 64, 2, 2)),
     Large("correlate_dw", r"correlate_f16_\w+", DW, "xy", "f16", SAME),
+    Large("strided", r"strided_f16_output_\w+", FORWARD, "y", "f16", DOUBLED),
+    Large("strided_weights", r"strided_f16_output_\w+", FORWARD, "w", "f16", MANY_WEIGHTS),
+    Large("strided_split", r"strided_f16_split_\w+", FORWARD, "x", "f16", layer(16, 132096, 32, 32, 3, 2, 1, 1)),
+    Large("strided_dx", r"strided_f16_gather_\w+", DX, "y", "f16", DOUBLED),
+    Large("window", r"window_f16_\w+", FORWARD, "xy", "f16", SAME),
+    Large("window_weights", r"window_f16_\w+", FORWARD, "w", "f16", layer(1, 12032, 12032, 4, (3, 5), 1, (1, 2))),
+    Large("window_dx", r"window_f16_\w+", DX, "xy", "f16", SAME),
     Large("nhwc", r"nhwc_f16_\w+", FORWARD, "xy", "f16", POINTWISE, True),
     Large("nhwc_weights", r"nhwc_f16_\w+", FORWARD, "w", "f16", MANY_WEIGHTS, True),
     Large("nhwc_dx", r"nhwc_f16_\w+", DX, "xy", "f16", POINTWISE, True),

@@ -25,6 +25,7 @@ DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 
 TENSOR_CORE_ENGINES = (
     "flat_sm90a",
     "patch_sm90a",
+    "rows_sm90a",
     "mma_sm90a",
     "nhwc_sm90a",
     "scatter_sm90a",

@@ -63,9 +63,11 @@ SHORT = (
 SHORT_FOR_SOME = {
     ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a",),
     ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps"): (
+        "rows_sm90a",
         "nhwc_sm90a",
         "correlate_sm90a",
     ),
+    ("doubled_groups", "doubled_k3_groups"): ("rows_sm90a",),
     ("few_out_k9", "few_out_chunks", "few_out_five", "few_out_nhwc", "few_out_nhwc_k9", "few_out_nhwc_five"): (
         "scatter_sm90a",
     ),
@@ -73,7 +75,7 @@ SHORT_FOR_SOME = {
 ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() for name in names}
 
 # Engines whose splits are CTAs of a cluster that share a tile.
-ENGINES_OF_CLUSTERS = ("nhwc_sm90a", "patch_sm90a")
+ENGINES_OF_CLUSTERS = ("nhwc_sm90a", "patch_sm90a", "rows_sm90a")
 
 # Plan fields that change the code path of a kernel: each combination runs once for each problem.
 FIELDS_OF_WAYS = (

@@ -56,14 +56,14 @@ class Times(NamedTuple):
     Attributes:
         ours_us: convt_ext's op; infinite if no kernel can run it.
         torch_us: PyTorch's operator; infinite if unknown.
-        fuses: whether convt_ext's kernel runs steps.
+        family: the kernel's family if it fuses steps, else empty.
         fused_us: convt_ext's op with its steps, if measured.
         is_measured: whether both times were measured.
     """
 
     ours_us: float
     torch_us: float
-    fuses: bool
+    family: str
     fused_us: float | None = None
     is_measured: bool = False
 
@@ -91,14 +91,14 @@ def known_times(problem: planner.Problem) -> Times:
     torch_us = choice.torch_us or math.inf
     is_measured = choice.source != choices.ESTIMATED
     if choice.by_torch:  # convt_ext's op would run PyTorch's operator
-        return Times(torch_us, torch_us, False, None, is_measured)
-    return Times(choice.ours_us, torch_us, _fuses(problem, choice.candidate), None, is_measured)
+        return Times(torch_us, torch_us, "", None, is_measured)
+    return Times(choice.ours_us, torch_us, _fusing_family(problem, choice.candidate), None, is_measured)
 
 
-def _fuses(problem: planner.Problem, candidate: int) -> bool:
+def _fusing_family(problem: planner.Problem, candidate: int) -> str:
     answer = planner.plan(problem) or {}
     plan = answer["candidates"][candidate] if candidate else answer.get("plan", {})
-    return plan.get("fuses", False)
+    return plan["family"] if plan.get("fuses") else ""
 
 
 def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str, float]:
@@ -126,7 +126,7 @@ def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str
     }
     if steps_us:
         fused_us = times.fused_us
-        if fused_us is None and times.fuses and layer.steps.fit(result_size):
+        if fused_us is None and times.family and layer.steps.fit(times.family, result_size):
             _, num_sms, _, _, mhz, _ = problem.device
             of_steps = _SIMPLE_US if layer.steps.are_simple() else _FUNCTION_US
             least_us = of_steps * 1e-6 * math.prod(result_size) * planner.H200[1] * planner.H200[4] / (num_sms * mhz)

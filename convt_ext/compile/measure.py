@@ -90,7 +90,7 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
 
     calls = [lambda: ours(choice.candidate), theirs, fused]
     ours_us, torch_us, *fused_us = time_calls(calls if steps.operations else calls[:2], device)
-    return Times(ours_us, torch_us, found.fuses, fused_us[0] if fused_us else None, is_measured=True)
+    return Times(ours_us, torch_us, found.family, fused_us[0] if fused_us else None, is_measured=True)
 
 
 def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device) -> list[float]:

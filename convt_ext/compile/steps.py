@@ -48,15 +48,15 @@ class Steps(NamedTuple):
         """Returns whether all steps are sums, products and clamps with numbers."""
         return all(operation <= CLAMP for operation in self.operations)
 
-    def fit(self, result_size: Sequence[int]) -> bool:
-        """Returns whether kernels that fuse steps run all of them, so that no pass remains."""
+    def fit(self, family: str, result_size: Sequence[int]) -> bool:
+        """Returns whether kernels of a family that fuses steps run all steps, so that no pass remains."""
         sizes, free = iter(self.sizes), 0
         for operation in self.operations:
             kind = _kind(next(sizes), result_size) if operation >= HAS_TENSOR else _NUMBER
             function = operation % HAS_TENSOR
             places = _PLACES.get((function, kind), (_FUNCTION,) if function > LEAKY_RELU else ())
             place = next((one for one in places if one >= free), None)
-            if place is None:
+            if place is None or (place == _RESULTS and family == "window"):
                 return False
             free = place + 1
         return True

@@ -101,7 +101,8 @@ epilogue::Program empty_program() {
 
 }  // namespace
 
-bool Epilogue::add_to(epilogue::Program* program, const epilogue::Step<double>& step, int* slot) const {
+bool Epilogue::add_to(epilogue::Program* program, const epilogue::Step<double>& step, epilogue::Fuses fuses,
+                      int* slot) const {
   using epilogue::Operand, epilogue::Operation;
   const auto first = static_cast<float>(step.first), second = static_cast<float>(step.second);
   const bool is_number = step.operand == Operand::kNumber, by_channel = step.operand == Operand::kChannel;
@@ -145,7 +146,7 @@ bool Epilogue::add_to(epilogue::Program* program, const epilogue::Step<double>& 
       } else if (is_number && take(kLastShift)) {
         program->last_shift = first;
         program->parts |= epilogue::kLastShiftPart;
-      } else if (step.operand == Operand::kResult && take(kResults)) {
+      } else if (step.operand == Operand::kResult && fuses == epilogue::Fuses::kResults && take(kResults)) {
         tensors.results = step.tensor;
         flag(subtracts, epilogue::kMinusResults);
         flag(reinterpret_cast<uintptr_t>(step.tensor) % 16 == 0, epilogue::kByVectors);
@@ -181,12 +182,12 @@ bool Epilogue::add_to(epilogue::Program* program, const epilogue::Step<double>& 
   return true;
 }
 
-epilogue::Program Epilogue::program(bool is_fused) const {
+epilogue::Program Epilogue::program(epilogue::Fuses fuses) const {
   epilogue::Program program = empty_program();
-  if (!is_fused || dtype_ == DataType::kFloat64) return program;
+  if (fuses == epilogue::Fuses::kNothing || dtype_ == DataType::kFloat64) return program;
   int slot = 0;
   for (const epilogue::Step<double>& step : steps_) {
-    if (!add_to(&program, step, &slot)) break;
+    if (!add_to(&program, step, fuses, &slot)) break;
     ++program.num_steps;
   }
   return program;

@@ -27,8 +27,8 @@ class Epilogue {
   Epilogue(const EpilogueArguments& arguments, const int64_t* size, const int64_t* stride, DataType dtype,
            int32_t device);
 
-  // The leading steps that a fusing kernel can run in its fixed order; none if `is_fused` is false.
-  epilogue::Program program(bool is_fused) const;
+  // The leading steps that a kernel that fuses these can run in its fixed order.
+  epilogue::Program program(epilogue::Fuses fuses) const;
 
   // Runs the steps from `first` on over the dense result, on the current stream. `exact`: round like PyTorch's separate
   // operations.
@@ -37,7 +37,7 @@ class Epilogue {
  private:
   void add_step(int64_t code, double first, double second, const torch::stable::Tensor* tensor, int32_t device);
   // Whether a kernel can run the step at or after slot `*slot`. If so, sets `*slot` to the slot after it.
-  bool add_to(epilogue::Program* program, const epilogue::Step<double>& step, int* slot) const;
+  bool add_to(epilogue::Program* program, const epilogue::Step<double>& step, epilogue::Fuses fuses, int* slot) const;
   epilogue::Operand operand_of(const std::array<int64_t, 4>& stride) const;
 
   DataType dtype_;

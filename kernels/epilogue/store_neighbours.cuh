@@ -54,4 +54,22 @@ __device__ __forceinline__ void store_neighbours(Element* g, const float (&value
   }
 }
 
+// Stores contiguous results that are not read soon (st.global.cs), so that they leave L2 before data that is read
+// again.
+template <typename Element, int kCount>
+__device__ __forceinline__ void stream_vector(Element* g, const Element (&elements)[kCount]) {
+  constexpr int kWords = kCount * static_cast<int>(sizeof(Element)) / 4;
+  static_assert(kWords == 2 || kWords % 4 == 0);
+  uint32_t words[kWords];
+  memcpy(words, elements, sizeof(elements));
+  if constexpr (kWords == 2) {
+    __stcs(reinterpret_cast<uint2*>(g), uint2{words[0], words[1]});
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+      __stcs(reinterpret_cast<uint4*>(g) + i / 4, uint4{words[i], words[i + 1], words[i + 2], words[i + 3]});
+    }
+  }
+}
+
 }  // namespace convt::epilogue

@@ -5,7 +5,8 @@
 namespace convt {
 namespace {
 
-#define CONVT_ROW(Tile, name, engine, serves, fuses) {#name, engine, &serves, fuses, &add_##name##_plans},
+#define CONVT_ROW(Tile, name, engine, serves, fuses) \
+  {#name, engine, &serves, epilogue::Fuses::fuses, &add_##name##_plans},
 constexpr Family kFamilies[] = {CONVT_FAMILIES(CONVT_ROW)};
 #undef CONVT_ROW
 

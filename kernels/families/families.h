@@ -16,6 +16,7 @@
 #include "plan/plan.h"
 #include "portable/grad_weight_layout.h"
 #include "portable/layout.h"
+#include "rows_sm90a/layout.h"
 #include "scatter_sm90a/layout.h"
 #include "simt/grad_weight_layout.h"
 #include "simt/layout.h"
@@ -32,30 +33,32 @@ namespace convt {
 // search by the best estimate so far.
 // clang-format off
 #define CONVT_FAMILIES(X)                                                                         \
-  X(SimtTile, simt, "simt", any_class, false)                                                     \
-  X(SimtGradWeightTile, simt_grad_weight, "simt", any_class, false)                               \
-  X(ThinDepthwiseTile, thin_depthwise, "depthwise", sums_as_ieee, false)                          \
-  X(ThinChannelsLastTile, thin_channels_last, "depthwise", sums_as_ieee, false)                   \
-  X(ThinDirectTile, thin_direct, "direct", sums_as_ieee, false)                                   \
-  X(ThinGatherTile, thin_gather, "streamed", sums_as_ieee, false)                                 \
-  X(ThinStreamedTile, thin_streamed, "streamed", sums_as_ieee, false)                             \
-  X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee, false)                              \
-  X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee, false)                            \
-  X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, false)                          \
-  X(ThinTile, thin, "thin", sums_as_ieee, false)                                                  \
-  X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, true)                                   \
-  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, true)                   \
-  X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, false)                      \
-  X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, true)                                \
-  X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, false)                         \
-  X(PortableTile, portable, "portable", on_portable_tensor_cores, true)                           \
-  X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, false)    \
-  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, false)                   \
-  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, true)                                   \
-  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, false)                            \
-  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, false)                                     \
-  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, false)                 \
-  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, false)
+  X(SimtTile, simt, "simt", any_class, kNothing)                                                  \
+  X(SimtGradWeightTile, simt_grad_weight, "simt", any_class, kNothing)                            \
+  X(ThinDepthwiseTile, thin_depthwise, "depthwise", sums_as_ieee, kNothing)                       \
+  X(ThinChannelsLastTile, thin_channels_last, "depthwise", sums_as_ieee, kNothing)                \
+  X(ThinDirectTile, thin_direct, "direct", sums_as_ieee, kNothing)                                \
+  X(ThinGatherTile, thin_gather, "streamed", sums_as_ieee, kNothing)                              \
+  X(ThinStreamedTile, thin_streamed, "streamed", sums_as_ieee, kNothing)                          \
+  X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee, kNothing)                           \
+  X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee, kNothing)                         \
+  X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, kNothing)                       \
+  X(ThinTile, thin, "thin", sums_as_ieee, kNothing)                                               \
+  X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, kResults)                               \
+  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, kResults)               \
+  X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, kNothing)                   \
+  X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, kResults)                            \
+  X(StridedTile, strided, "rows_sm90a", on_hopper_tensor_cores, kResults)                         \
+  X(WindowTile, window, "rows_sm90a", on_hopper_tensor_cores, kChannels)                          \
+  X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, kNothing)                      \
+  X(PortableTile, portable, "portable", on_portable_tensor_cores, kResults)                       \
+  X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, kNothing) \
+  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, kNothing)                \
+  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, kResults)                               \
+  X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, kNothing)                         \
+  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, kNothing)                                  \
+  X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, kNothing)              \
+  X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, kNothing)
 // clang-format on
 
 // The only declarations: a definition with other parameters does not link. add_simt_plans() throws

@@ -26,6 +26,10 @@ class Ring {
       parity_ ^= 1;
     }
   }
+  // Skips slots that other warps use.
+  __device__ __forceinline__ void advance(int32_t slots) {
+    for (slot_ += slots; slot_ >= slots_; slot_ -= slots_) parity_ ^= 1;
+  }
 
  private:
   uint32_t s_barriers_;

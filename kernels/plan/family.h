@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "plan/device.h"
+#include "problem/epilogue.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -20,8 +21,8 @@ struct Family {
   const char* engine;
   // Whether the family has kernels for the problem's class on this GPU. It does not check shapes.
   bool (*serves)(const ConvTProblem& problem, const DeviceInfo& device);
-  // Whether its kernels run epilogue steps on accumulators (problem/epilogue.h).
-  bool fuses;
+  // The epilogue steps that its kernels run on accumulators (problem/epilogue.h).
+  epilogue::Fuses fuses;
   // Adds the family's candidates for a problem that passes `serves`. Adds none if no kernel fits.
   void (*add)(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
 };

@@ -51,7 +51,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", plan.family->engine);
   json.field("family", plan.family->name);
-  json.field("fuses", plan.family->fuses);
+  json.field("fuses", plan.family->fuses != epilogue::Fuses::kNothing);
   json.field("gives_grad_bias", plan.gives_grad_bias);
   json.field("requested_precision", name_of(problem.precision));
   json.field("served_precision", name_of(plan.served_precision));

@@ -82,4 +82,11 @@ struct Program {
   float last_shift, low, high, last_scale;
 };
 
+// The steps that a family's kernels can run on their accumulators.
+enum class Fuses : int32_t {
+  kNothing,
+  kChannels,  // steps with numbers or per-channel operands
+  kResults,   // also steps with operands of the result's shape
+};
+
 }  // namespace convt::epilogue

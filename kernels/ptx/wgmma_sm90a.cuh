@@ -193,6 +193,18 @@ __device__ __forceinline__ void write_fragment_rest(uint32_t& fragment, uint32_t
                : "memory");
 }
 
+// Writes both parts of a number as the sum of two TF32 numbers: its upper bits, and the rounded rest. The rest of an
+// infinite number is a NaN. Two instructions cut off the lower bits: if both numbers came from the same instruction,
+// ptxas would treat them as one value and copy it from fragment to fragment.
+__device__ __forceinline__ void write_fragments_split(uint32_t& high, uint32_t& low, uint32_t word, bool by_rounding) {
+  if (by_rounding) {
+    asm volatile("cvt.rz.tf32.f32 %0, %1;" : "=r"(high) : "f"(__uint_as_float(word)) : "memory");
+  } else {
+    asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(high) : "r"(word) : "memory");
+  }
+  write_fragment_tf32(low, __float_as_uint(__fsub_rn(__uint_as_float(word), __uint_as_float(high))));
+}
+
 // Keeps a register of A unchanged up to this point, after the wait for the products that read it.
 __device__ __forceinline__ void fence_fragment(uint32_t& fragment) { asm volatile("" : "+r"(fragment)::"memory"); }
 // Prevents reads of an accumulator before this point, after the wait for its products.

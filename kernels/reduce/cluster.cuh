@@ -116,6 +116,29 @@ __device__ __forceinline__ void reduce_scatter_dsmem_async(const OfPlane& of_pla
   exchange_slices<kThreads, kPlanes, kBlocks>(of_plane, splits, share, s_bytes + threadIdx.x * 16, Link{s_barrier});
 }
 
+// Reduces over the warpgroups of one CTA. Each warpgroup is a rank. `s_bytes` must be free once all of them have
+// finished their products.
+template <int kWarpgroups, int kPlanes, int kBlocks, typename OfPlane>
+__device__ __forceinline__ void reduce_warpgroups(const OfPlane& of_plane, const ClusterSlice& share,
+                                                  uint32_t s_bytes) {
+  struct Link {
+    uint32_t bytes, there;
+    int32_t rank;
+    __device__ __forceinline__ void open(uint32_t s_place, int32_t other) { there = s_place + (other - rank) * bytes; }
+    __device__ __forceinline__ void send(uint32_t offset, const float* four) const {
+      uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) words[i] = __float_as_uint(four[i]);
+      ptx::store_shared(there + offset, words);
+    }
+    __device__ __forceinline__ void wait() const { ptx::named_barrier(1, kWarpgroups * 128); }
+  };
+  const uint32_t bytes = (kWarpgroups - 1) * bytes_of_slice<128, kPlanes>(share);
+  const uint32_t s_mine = s_bytes + share.rank * bytes + threadIdx.x % 128 * 16;
+  ptx::named_barrier(1, kWarpgroups * 128);  // all products are complete
+  exchange_slices<128, kPlanes, kBlocks>(of_plane, kWarpgroups, share, s_mine, Link{bytes, 0, share.rank});
+}
+
 #endif
 
 }  // namespace convt::reduce

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "from_scratch")
 __all__ = ["cpu_is_gpu", "from_scratch"]
 
 # Times in microseconds with which each alternative is the fastest: a pass over such a small result needs about 2.
-FAST = {FUSED: Times(2.0, 100.0, True), BARE: Times(50.0, 100.0, True), ORIGINAL: Times(100.0, 50.0, True)}
+FAST = {FUSED: Times(2.0, 100.0, "flat"), BARE: Times(50.0, 100.0, "flat"), ORIGINAL: Times(100.0, 50.0, "flat")}
 
 
 @pytest.fixture
@@ -54,17 +54,17 @@ def test_the_fastest_is_taken(pretend, name):
     [(1.09, False, False), (1.11, False, True), (1.04, True, False), (1.06, True, True)],
 )
 def test_ours_are_taken_where_they_are_faster_by_a_margin(pretend, ratio, is_measured, is_ours):
-    pretend(Times(1e4, ratio * 1e4, False, None, is_measured))
+    pretend(Times(1e4, ratio * 1e4, "", None, is_measured))
     assert alternatives(rewritten(layer(bias=False), X)) == [BARE if is_ours else ORIGINAL]
 
 
 def test_without_a_time_of_pytorch_convt_ext_is_chosen(pretend):
-    pretend(Times(2.0, math.inf, True))
+    pretend(Times(2.0, math.inf, "flat"))
     assert alternatives(rewritten(layer(), X)) == [BARE]
 
 
 def test_without_a_kernel_the_original_is_chosen(pretend):
-    pretend(Times(math.inf, math.inf, False))
+    pretend(Times(math.inf, math.inf, ""))
     assert alternatives(rewritten(layer(), X)) == [ORIGINAL]
 
 
@@ -142,7 +142,7 @@ def test_a_network_of_ours_is_turned_where_that_is_faster(pretend, freezing):
     model = nn.Sequential(layer(32, 48), nn.ReLU(), layer(48, 32), nn.Tanh())
     x = torch.rand(2, 32, 5, 6)
     for as_traced, in_channels_last, is_turned in ((90.0, 30.0, True), (30.0, 90.0, False)):
-        pretend(Times(as_traced, 500.0, True), Times(in_channels_last, 500.0, True))
+        pretend(Times(as_traced, 500.0, "flat"), Times(in_channels_last, 500.0, "flat"))
         torch._dynamo.reset()
         assert turns(rewritten(model, x)) == [is_turned] * 2
         torch._dynamo.reset()
@@ -159,7 +159,7 @@ def test_a_network_of_ours_is_turned_where_that_is_faster(pretend, freezing):
 def test_a_network_that_a_release_cannot_turn_is_the_original_or_stays(pretend, monkeypatch):
     monkeypatch.setattr(GraphLowering, "decide_layout_opt", staticmethod(lambda gm, *, is_inference: False))
     for as_traced, expected in ((90.0, BARE), (490.0, ORIGINAL)):
-        pretend(Times(as_traced, 500.0, True), Times(30.0, 500.0, True))
+        pretend(Times(as_traced, 500.0, "flat"), Times(30.0, 500.0, "flat"))
         torch._dynamo.reset()
         graph = rewritten(layer(), X)
         assert alternatives(graph) == [expected]
@@ -169,12 +169,12 @@ def test_a_network_that_a_release_cannot_turn_is_the_original_or_stays(pretend, 
 @pytest.mark.parametrize("after", [nn.MaxPool2d(2), nn.Conv2d(6, 4, 3)], ids=["pooling", "convolution"])
 def test_a_network_that_is_faster_in_channels_last_does_not_stay(pretend, after):
     """For its other operations the layer alone does not decide: PyTorch's would be channels_last."""
-    pretend(Times(10.0, 500.0, True), Times(300.0, 200.0, True))
+    pretend(Times(10.0, 500.0, "flat"), Times(300.0, 200.0, "flat"))
     assert alternatives(rewritten(nn.Sequential(layer(), nn.GELU(), after), X)) == [ORIGINAL]
 
 
 def test_grouped_convolutions_keep_a_network_as_it_is(pretend):
-    pretend(Times(20.0, 200.0, False), Times(300.0, 100.0, False))
+    pretend(Times(20.0, 200.0, ""), Times(300.0, 100.0, ""))
     model = layer(groups=2)
     graph = rewritten(model, X)
     assert alternatives(graph) == [BARE]

@@ -59,12 +59,14 @@ class Cliff:
 
 CLIFFS = [
     Cliff(
-        "fwd", "nchw", "p+1 pw+1 op+1", 2.7,
-        "the patch engine takes taps that do not overlap and no padding; flat takes the others",
+        "fwd", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1", 2.7,
+        "the strided engine takes images that it doubles, in rows on 16 bytes, and the patch engine taps that do not "
+        "overlap and no padding; flat serves what lies beside them",
     ),
     Cliff(
         "fwd", "nchw", "k-1 k+1 k+2 kw+1 s-1 s+1 sw-1 d=2", 3.2,
-        "the patch engine takes kernels that are their stride; flat and the NHWC engine take the others",
+        "the strided, patch and window engines have few kernel sizes and strides; flat and the NHWC engine serve the "
+        "others",
     ),
     Cliff(
         "fwd", "nchw", "g=4 c_out+1", 2.6,
@@ -87,8 +89,8 @@ CLIFFS = [
         ("up2",),
     ),
     Cliff(
-        "dx", "nchw", "w-1 w+1 w-2 p+1 pw+1 op+1 k-1 s-1 sw-1 d=2", 4.5,
-        "as forward: the patch engine has few shapes, and flat and mma take the others",
+        "dx", "nchw", "w-1 w+1 w-2 p-1 p+1 pw+1 op-1 op+1 k-1 s-1 sw-1 d=2", 4.5,
+        "as forward: strided and patch have few shapes, and flat and mma serve what lies beside them",
         every_base_but("wide8"),
     ),
     Cliff(
@@ -97,10 +99,9 @@ CLIFFS = [
     ),
     Cliff(
         "dx", "nchw", "c_out+1", 2.4,
-        "mma and flat take 32 channels; 33 take half more of what the NHWC engine gathers or packs",
-        ("wide8", "one_large4"),
+        "mma and flat serve 32 channels; 33 take half more of what the NHWC engine gathers or packs",
+        ("wide8",),
     ),
-    Cliff("dx", "nchw", "g=4", 1.7, "small groups fill parts of the tiles of mma", ("small_deep4",)),
     Cliff(
         "dx", "nhwc", "c_in-1 c_out-1 c_out+1", 6.0,
         "as forward; flat and mma serve some",

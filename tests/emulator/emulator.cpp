@@ -61,6 +61,7 @@ std::function<void()> body;
 
 int64_t progress;
 bool may_conflict;
+bool keeps_float_sums;
 static int64_t turn;  // counts scheduling rounds over all warps
 
 void fail(const std::string& what) {

@@ -13,6 +13,9 @@ extern bool may_conflict;
 
 // Registers the function that runs one thread of a kernel. `kernel` is the address of the host function; the kernel's
 // arguments are passed to `call`.
+// Whether sums of slabs of halves are float32 in the next launches, without a final rounding.
+extern bool keeps_float_sums;
+
 void know(const void* kernel, std::function<void(const void* const* arguments)> call);
 
 // Runs the CTAs one after another. Throws std::runtime_error for an unregistered kernel and for a deadlock. Aborts the

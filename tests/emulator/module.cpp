@@ -77,6 +77,8 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
          const std::array<uintptr_t, 4>& tensors, int32_t images, const convt::epilogue::Program* steps) {
   convt::Plan plan = plans_of(problem, device, engine).at(number);
   emulator::may_conflict = engine != "portable";
+  emulator::keeps_float_sums =
+      problem.precision != convt::Precision::kIeee && problem.precision != convt::Precision::kAten;
   if (images > 0 && engine == "correlate_sm90a") {
     set_images(problem, images, &convt::make_correlate_layout, &plan);
   } else if (images > 0 && problem.direction == convt::Direction::kGradWeight) {

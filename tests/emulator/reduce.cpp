@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "emulator/device.h"
+#include "emulator/emulator.h"
 #include "reduce/launch.h"
 #include "reduce/terms.cuh"
 
@@ -21,9 +23,9 @@ float again(DataType dtype, const reduce::WeightTerms& terms, const int32_t (&pl
 }  // namespace
 
 // Accumulates in double.
-template <typename Sum>
+template <typename Sum, typename Result>
 static void add_slabs(DataType dtype, const Sum* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
-                      Sum* result, const reduce::WeightTerms& terms) {
+                      Result* result, const reduce::WeightTerms& terms) {
   const int64_t count = size[0] * size[1] * size[2] * size[3];
   for (int64_t i = 0; i < count; ++i) {
     double sum = 0;
@@ -36,21 +38,31 @@ static void add_slabs(DataType dtype, const Sum* slabs, int64_t num_slabs, const
       rest /= size[axis];
     }
     if (std::isnan(sum) && terms.x != nullptr) sum = again(dtype, terms, place);
-    result[to] = static_cast<Sum>(sum);
+    if constexpr (std::is_same_v<Result, double>) {
+      result[to] = sum;
+    } else {
+      result[to] = element::to_element<Result>(static_cast<float>(sum));
+    }
   }
 }
 
-// The result is float32, or float64 of float64, whatever the problem's dtype is.
 void launch_add_slabs(DataType dtype, const void* slabs, int64_t num_slabs, const int64_t* size, const int64_t* stride,
                       void* result, cudaStream_t, const reduce::WeightTerms& terms) {
+  const auto add = [&](const auto* typed_slabs, auto* typed_result) {
+    add_slabs(dtype, typed_slabs, num_slabs, size, stride, typed_result, terms);
+  };
+  const auto* floats = static_cast<const float*>(slabs);
   if (dtype == DataType::kFloat64) {
-    add_slabs(dtype, static_cast<const double*>(slabs), num_slabs, size, stride, static_cast<double*>(result), terms);
+    add(static_cast<const double*>(slabs), static_cast<double*>(result));
+  } else if (dtype == DataType::kFloat32 || emulator::keeps_float_sums) {
+    add(floats, static_cast<float*>(result));
+  } else if (dtype == DataType::kFloat16) {
+    add(floats, static_cast<__half*>(result));
   } else {
-    add_slabs(dtype, static_cast<const float*>(slabs), num_slabs, size, stride, static_cast<float*>(result), terms);
+    add(floats, static_cast<__nv_bfloat16*>(result));
   }
 }
 
-// The first slab contains the complete sums; the others are zero.
 int64_t launch_channel_slabs(const ChannelSum& sum, const void* gy, void* slabs, cudaStream_t, void*) {
   auto* sums = static_cast<float*>(slabs);
   const int64_t num_slabs = num_channel_slabs(sum);

@@ -18,7 +18,7 @@ from oracle.plugin import forward, grad_input
 
 ENGINES = ("simt", "thin", "depthwise", "direct", "streamed")
 DIRECTIONS = ("forward", "grad_input", "grad_weight")
-CLASSES = ("ieee_f32", "ieee_f64", "ieee_f16", "ieee_bf16", "aten_f32", "aten_f64")
+CLASSES = ("ieee_f32", "ieee_f64", "ieee_f16", "ieee_bf16", "aten_f32")
 SMALL = [case for case in (*CASES, *STAGED_CASES) if products(case) <= 60_000]
 
 
@@ -30,22 +30,18 @@ def expected_bits(oracle, call: Call) -> torch.Tensor:
         return forward(oracle, call.x, call.weight, call.bias, output_padding=case.op, order=order, **pairs)
     if call.direction == "grad_input":
         return grad_input(oracle, call.y, call.weight, (case.h, case.w), **pairs)
-    return call.expected()
+    return call.expected().to(call.weight.dtype)
 
 
 def check_bits(emulated, oracle, call: Call, number: int) -> None:
     expected, plan = expected_bits(oracle, call), emulated.plans(call.problem(), H200, call.engine)[number]
     found = call.run(emulated, number, H200)
-    if call.direction == "grad_weight":
-        assert torch.equal(found.double(), expected), (call.case, call.kind, plan)
-    else:
-        assert found.dtype == expected.dtype
-        bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
-        assert torch.equal(found.contiguous().view(bits), expected.contiguous().view(bits)), (
-            call.case,
-            call.kind,
-            plan,
-        )
+    assert found.dtype == expected.dtype
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
+    if call.direction == "grad_weight":  # exact sums, in which a zero may have either sign
+        found, expected = found + 0.0, expected + 0.0
+    found, expected = (tensor.contiguous().view(bits) for tensor in (found, expected))
+    assert torch.equal(found, expected), (call.case, call.kind, plan)
 
 
 def calls_of(case: Case, direction: str, kind: str, channels_last: bool) -> list[Call]:
@@ -79,5 +75,4 @@ def test_every_kernel(emulated, oracle, kind, direction):
                     if known[number][0] not in seen:
                         seen.add(known[number][0])
                         check_bits(emulated, oracle, call, number)
-    print(kind, direction, sorted(seen))
     assert seen <= set(kernel_instances("exact"))

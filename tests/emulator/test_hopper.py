@@ -16,7 +16,8 @@ import torch
 from emulator.calls import H200, Call, products
 from families import FAMILIES
 
-ENGINES = ("correlate", "flat", "mma", "nhwc", "patch", "scatter")
+ENGINES = {name: f"{name}_sm90a" for name in ("correlate", "flat", "mma", "nhwc", "patch", "scatter")}
+ENGINES |= {"strided": "rows_sm90a", "window": "rows_sm90a"}
 HOPPER = [family for family in FAMILIES if family.name.split("_")[0] in ENGINES]
 
 
@@ -38,7 +39,7 @@ def draw_call(emulated, family, draw: Random) -> tuple[Call, int]:
         channels_last = draw.choice(family.formats)
         layout = draw.choice(family.layouts or ("channels_last" if channels_last else "contiguous",))
         call = Call.of(dataclasses.replace(case, layout=layout), family.direction, kind, channels_last)
-        call = dataclasses.replace(call, engine=f"{family.name.split('_')[0]}_sm90a")
+        call = dataclasses.replace(call, engine=ENGINES[family.name.split("_")[0]])
         numbers = few_tiles(emulated, call, family.kernels)
         if numbers:
             return call, draw.choice(numbers[:4])

@@ -67,6 +67,10 @@ inline void write_fragment_rest(uint32_t& fragment, uint32_t word, uint32_t high
 inline void write_fragment_halves(uint32_t& fragment, uint32_t first, uint32_t second, bool upper) {
   fragment = upper ? first >> 16 | (second & 0xffff0000u) : (first & 0xffffu) | second << 16;
 }
+inline void write_fragments_split(uint32_t& high, uint32_t& low, uint32_t word, bool) {
+  high = word & 0xffffe000u;
+  write_fragment_tf32(low, __float_as_uint(__uint_as_float(word) - __uint_as_float(high)));
+}
 inline void fence_fragment(uint32_t&) {}
 inline void fence_accumulator(float&) {}
 

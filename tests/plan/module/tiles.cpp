@@ -5,6 +5,7 @@
 #include "module/values.h"
 #include "nhwc_sm90a/layout.h"
 #include "plan/tap_program.h"
+#include "rows_sm90a/layout.h"
 #include "simt/instances.h"
 #include "simt/layout.h"
 
@@ -116,6 +117,11 @@ static py::dict flat_geometry(const py::dict& problem) {
                   py::arg("lead") = geometry.lead, py::arg("positions") = geometry.positions);
 }
 
+static py::tuple window_shifts(const py::dict& problem) {
+  const convt::ConvTProblem asked = problem_of(problem);
+  return py::make_tuple(convt::window_shift(asked.h, asked.direction), convt::window_shift(asked.w, asked.direction));
+}
+
 // NHWC windows of each run of a problem's tap program.
 static py::list nhwc_windows(const py::dict& problem, bool apart) {
   convt::TapProgram program;
@@ -148,6 +154,7 @@ void add_tiles(py::module_& module) {
   });
   module.def("tap_program", &tap_program, py::arg("problem"), py::arg("apart") = false);
   module.def("flat_geometry", &flat_geometry);
+  module.def("window_shifts", &window_shifts);
   module.def("nhwc_windows", &nhwc_windows);
   module.attr("max_phases_w") = convt::kMaxPhasesW;
   module.attr("max_stages") = convt::kMaxStages;
