@@ -52,7 +52,7 @@ def call_of(case: Case, kind: str) -> Call:
 def few_plans(emulated, call: Call) -> dict[tuple, int]:
     """The best plan of every kernel and of everything that its warpgroups can share."""
     found: dict[tuple, int] = {}
-    for number, (kernel, tile, *_) in enumerate(emulated.plans(call.problem(), H200, "correlate")):
+    for number, (kernel, tile, *_) in enumerate(emulated.plans(call.problem(), H200, call.engine)):
         shape = tile["rows"] % 2 == 0 and tile["columns"] % 16 == 0
         parts = tuple(tile[f"{of}_parts"] for of in ("co", "kh", "kw"))
         found.setdefault((kernel, parts, shape), number)

@@ -12,13 +12,13 @@ from random import Random
 import pytest
 import torch
 from cases import CASES, STAGED_CASES, Case
-from emulator.calls import H200, Call, products
+from emulator.calls import EXACT_CLASSES, H200, Call, products
 from kernel_instances import kernel_instances
 from oracle.plugin import forward, grad_input
 
 ENGINES = ("simt", "thin", "depthwise", "direct", "streamed")
 DIRECTIONS = ("forward", "grad_input", "grad_weight")
-CLASSES = ("ieee_f32", "ieee_f64", "ieee_f16", "ieee_bf16", "aten_f32")
+CLASSES = tuple(EXACT_CLASSES)
 SMALL = [case for case in (*CASES, *STAGED_CASES) if products(case) <= 60_000]
 
 
