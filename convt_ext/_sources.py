@@ -17,8 +17,15 @@ _ROOTS = ("kernels", "convt_ext", "tests", "setup.py", "pyproject.toml")
 
 # Files that tools leave next to the sources, and the reports, which contain the digest and so cannot be part of it.
 _IGNORED_FOLDERS = ("__pycache__", "build")
-# Tests that run without a GPU.
-_IGNORED_TESTS = ("tests/cpu/", "tests/packaging/")
+# Tests that run without a GPU. The oracle and its build (tests/plan/build.py) belong to GPU tests too.
+_IGNORED_TESTS = (
+    "tests/cpu/",
+    "tests/emulator/",
+    "tests/launch/",
+    "tests/packaging/",
+    "tests/plan/module/",
+    "tests/plan/test_",
+)
 _IGNORED_SUFFIXES = (".pyc", ".pyo", ".so", ".o", ".orig", ".rej", ".swp", "~")
 _IGNORED_FILES = re.compile(r"tests/(gpu_report\w*|sanitizer_report)\.json")  # possibly one per GPU model
 
