@@ -150,9 +150,9 @@ CLIFFS = [
         "channels that do not begin on 16 bytes are packed first, and the 65th or 129th takes another tile",
     ),
     Cliff(
-        "dw", "nhwc", "g=2 g=4", 2.2,
-        "small groups fill parts of the correlate engine's tiles of 64 output channels, or mma serves",
-        ("up4", "same3", "small_deep4"),
+        "dw", "nhwc", "g=2 g=4", 2.6,
+        "small groups fill parts of the correlate engine's tiles of 64 output channels, or mma multiplies few pixels",
+        ("up2", "up4", "same3", "small_deep4"),
     ),
     Cliff(
         "dw", "nhwc", "k+1 kw+1 g=2 g=4", 2.0,

@@ -224,10 +224,10 @@ def test_a_tile_is_read_as_its_own_type_alone(plan_module):
     for layer in LAYERS.values():
         problem = from_row(*layer, dtype=FLOAT32, precision=TF32)
         plan = plan_module.choose(problem, H200)
-        read.add(plan["family"] == "nhwc")
-        if plan["family"] == "nhwc":
-            assert plan_module.nhwc_instance(problem, H200) == plan["instance"]
+        read.add(plan["family"] == "window")
+        if plan["family"] == "window":
+            assert plan_module.window_instance(problem, H200) == plan["instance"]
         else:
             with pytest.raises(RuntimeError, match="belongs to another kernel family"):
-                plan_module.nhwc_instance(problem, H200)
+                plan_module.window_instance(problem, H200)
     assert read == {True, False}

@@ -81,9 +81,9 @@ void add_plans(py::module_& module) {
   module.def("choose", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
     return dict_of(convt::choose_plan(problem_of(problem), device_of(device)));
   });
-  // Returns the instance of the chosen plan, which must be an NHWC plan.
-  module.def("nhwc_instance", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
-    return convt::tile_of<convt::NhwcTile>(convt::choose_plan(problem_of(problem), device_of(device))).instance;
+  // Returns the instance of the chosen plan, which must be a window plan.
+  module.def("window_instance", [](const py::dict& problem, const std::array<int64_t, 6>& device) {
+    return convt::tile_of<convt::WindowTile>(convt::choose_plan(problem_of(problem), device_of(device))).instance;
   });
   module.def(
       "floor_us",
