@@ -56,9 +56,7 @@ fitting lists of `benchmarks/` (their numbers in parentheses; audio: one-dimensi
 directions. Default calls are TF32 and bfloat16, with PyTorch's operator as an alternative. Exact calls are `ieee` and
 `tf32x3`. An engine stays if it earns {price:.2f} % of default calls per 1,000 lines (price), or {exact:.0f} % of exact
 calls. The price weighs the lists by {shares}. `portable` is for other GPUs.
-`rows_sm90a` stays because of compiled programs, which fuse its steps: without it, they are 6 % slower (TF32, 36
-programs: 1.17 instead of 1.25 times PyTorch's speed), and some are slower than PyTorch's. Written by
-`tools/family_worth.py`.
+Written by `tools/family_worth.py`.
 """
 
 
