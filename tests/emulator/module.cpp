@@ -1,4 +1,4 @@
-// `_emulated`: runs plans of some engines on the host, with the engines' launchers and kernels. Built by
+// `_emulated`: runs plans of all engines on the host, with the engines' launchers and kernels. Built by
 // tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/emulator.
 #include <cstring>
 #include <limits>
