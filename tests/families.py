@@ -237,7 +237,6 @@ FAMILIES = (
     Family("window_dx", "grad_input", r"window_\w+", ALL, _window, (False,)),
     Family("nhwc", "forward", r"nhwc_\w+", ALL, _nhwc),
     Family("nhwc_dx", "grad_input", r"nhwc_\w+", ALL, _nhwc),
-    Family("mma", "forward", r"mma_[a-z0-9]+_\d+x\d+", HALF_AND_TF32, _mma, (False,), LAYOUTS),
     Family("mma_rows", "forward", r"mma_\w+_rows_\w+", HALF_AND_TF32, _mma, (False,)),
     Family("mma_dx", "grad_input", r"mma_\w+_grad_input_\w+", ALL, _mma_pairs),
     Family(

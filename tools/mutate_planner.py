@@ -138,12 +138,12 @@ def first_failure(tree: Path, files: list[str]) -> str:
 def tests_of(file: str) -> str:
     """Returns the test file of a source file's family.
 
-    >>> tests_of("patch_sm90a/runs_plan.cpp"), tests_of("direct/plan.cpp")
+    >>> tests_of("patch_sm90a/runs_plan.cpp"), tests_of("gather/direct_plan.cpp")
     ('test_plan_patch_runs.py', 'test_plan_thin_direct.py')
     """
     path = Path(file)
     family = path.stem.removesuffix("plan").removesuffix("layout").strip("_")
-    of_thin = "thin" if path.parent.name in ("depthwise", "direct", "streamed") else ""
+    of_thin = "thin" if path.parent.name in ("depthwise", "gather") else ""
     return f"test_plan_{'_'.join(filter(None, (of_thin, path.parent.name.removesuffix('_sm90a'), family)))}.py"
 
 

@@ -5,11 +5,11 @@
 #include "correlate_sm90a/layout.h"
 #include "depthwise/channels_last_layout.h"
 #include "depthwise/layout.h"
-#include "direct/layout.h"
 #include "flat_sm90a/layout.h"
+#include "gather/layout.h"
 #include "mma_sm90a/grad_input_layout.h"
 #include "mma_sm90a/grad_weight_layout.h"
-#include "mma_sm90a/layout.h"
+#include "mma_sm90a/rows_layout.h"
 #include "nhwc_sm90a/layout.h"
 #include "patch_sm90a/layout.h"
 #include "plan/family.h"
@@ -20,7 +20,6 @@
 #include "scatter_sm90a/layout.h"
 #include "simt/grad_weight_layout.h"
 #include "simt/layout.h"
-#include "streamed/layout.h"
 #include "thin/grad_input_layout.h"
 #include "thin/grad_weight_layout.h"
 #include "thin/layout.h"
@@ -37,9 +36,8 @@ namespace convt {
   X(SimtGradWeightTile, simt_grad_weight, "simt", any_class, kNothing)                            \
   X(ThinDepthwiseTile, thin_depthwise, "depthwise", sums_as_ieee, kNothing)                       \
   X(ThinChannelsLastTile, thin_channels_last, "depthwise", sums_as_ieee, kNothing)                \
-  X(ThinDirectTile, thin_direct, "direct", sums_as_ieee, kNothing)                                \
-  X(ThinGatherTile, thin_gather, "streamed", sums_as_ieee, kNothing)                              \
-  X(ThinStreamedTile, thin_streamed, "streamed", sums_as_ieee, kNothing)                          \
+  X(ThinDirectTile, thin_direct, "gather", sums_as_ieee, kNothing)                                \
+  X(ThinGatherTile, thin_gather, "gather", sums_as_ieee, kNothing)                                \
   X(ThinGradInputTile, thin_grad_input, "thin", sums_as_ieee, kNothing)                           \
   X(ThinGradWeightTile, thin_grad_weight, "thin", sums_as_ieee, kNothing)                         \
   X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, kNothing)                       \
@@ -56,7 +54,6 @@ namespace convt {
   X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, kNothing)                \
   X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, kResults)                               \
   X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, kNothing)                         \
-  X(MmaTile, mma, "mma_sm90a", on_hopper_tensor_cores, kNothing)                                  \
   X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, kNothing)              \
   X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, kNothing)
 // clang-format on

@@ -13,7 +13,7 @@
 // conflicts.
 #pragma once
 
-#include "mma_sm90a/layout.h"
+#include "mma_sm90a/instances.h"
 #include "problem/problem.h"
 
 namespace convt {

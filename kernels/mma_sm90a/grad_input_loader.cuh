@@ -3,7 +3,7 @@
 #pragma once
 
 #include "mma_sm90a/grad_input_layout.h"
-#include "mma_sm90a/mainloop.cuh"
+#include "mma_sm90a/traits.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
 #include "tiling/tile.cuh"

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "mma_sm90a/grad_input_layout.h"
-#include "mma_sm90a/mainloop.cuh"
+#include "mma_sm90a/traits.cuh"
 
 namespace convt::mma_sm90a {
 

@@ -8,6 +8,10 @@
 
 namespace convt {
 
+// Sides of an mma.sync product.
+inline constexpr int32_t kMmaColumns = 16;
+inline constexpr int32_t kMmaPositions = 8;
+
 // Forward pass: a warp accumulates `column_tiles` x 16 columns by `position_tiles` x 8 positions.
 struct MmaInstance {
   const char* name;
@@ -43,12 +47,6 @@ struct MmaGradWeightInstance {
   WeightOperands operands;
 };
 
-inline constexpr MmaInstance kMmaInstances[] = {
-    {"mma_tf32_16x64", DataType::kFloat32, Precision::kTf32, 1, 8},
-    {"mma_f16_16x64", DataType::kFloat16, Precision::kHalf, 1, 8},
-    {"mma_bf16_16x64", DataType::kBFloat16, Precision::kHalf, 1, 8},
-};
-// mma_rows.
 inline constexpr MmaInstance kMmaRowsInstances[] = {
     {"mma_tf32_rows_48x32", DataType::kFloat32, Precision::kTf32, 3, 4},
     {"mma_f16_rows_48x32", DataType::kFloat16, Precision::kHalf, 3, 4},
@@ -106,7 +104,6 @@ inline constexpr MmaGradWeightInstance kMmaGradWeightInstances[] = {
     {"mma_bf16_grad_weight_pixels_48x24", DataType::kBFloat16, Precision::kHalf, 3, 3, WeightOperands::kPixels},
     {"mma_bf16_grad_weight_pixels_48x32", DataType::kBFloat16, Precision::kHalf, 3, 4, WeightOperands::kPixels},
 };
-inline constexpr int32_t kNumMmaInstances = count_of(kMmaInstances);
 inline constexpr int32_t kNumMmaRowsInstances = count_of(kMmaRowsInstances);
 inline constexpr int32_t kNumMmaGradInputInstances = count_of(kMmaGradInputInstances);
 inline constexpr int32_t kNumMmaGradWeightInstances = count_of(kMmaGradWeightInstances);
@@ -116,7 +113,6 @@ inline constexpr int32_t kNumMmaGradWeightInstances = count_of(kMmaGradWeightIns
 namespace convt::mma_sm90a {
 
 // The kernel of a row of each list.
-const void* kernel_of(int32_t instance);
 const void* rows_kernel_of(int32_t instance);
 const void* grad_input_kernel_of(int32_t instance);
 const void* grad_weight_kernel_of(int32_t instance);

@@ -7,7 +7,7 @@
 #include "mma_sm90a/grad_input_layout.h"
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/instances.h"
-#include "mma_sm90a/layout.h"
+#include "mma_sm90a/rows_layout.h"
 #include "tiling/strip_launch.h"
 
 namespace convt {
@@ -44,17 +44,6 @@ bool has_rows_of_vectors(const ConvTProblem& problem, bool channels_inner, const
 }
 
 }  // namespace
-
-void launch_mma(const ConvTProblem& problem, const Plan& plan, const MmaTile& tile, const Pointers& pointers,
-                cudaStream_t stream) {
-  instance_of(kMmaInstances, tile.instance, problem, plan);
-  mma_sm90a::Params params{};
-  check_layout(make_mma_layout(problem, tile, &params), params, plan);
-  set_tensors(pointers, &params);
-  // If the source is not aligned to a vector, elements are copied one by one to the same addresses.
-  if (!is_aligned(params.source, 16)) copy_elements(&params);
-  launch_kernel(mma_sm90a::kernel_of(tile.instance), grid_of(plan), stream, params);
-}
 
 void launch_mma_rows(const ConvTProblem& problem, const Plan& plan, const MmaRowsTile& tile, const Pointers& pointers,
                      cudaStream_t stream) {

@@ -4,9 +4,9 @@
 // global memory into registers. Two warps store. Called by launch/. Must not know: torch, how the plan was chosen.
 #pragma once
 
-#include "mma_sm90a/loader.cuh"
 #include "mma_sm90a/rows_source.cuh"
 #include "mma_sm90a/rows_store.cuh"
+#include "mma_sm90a/rows_weights.cuh"
 #include "pipeline/ring.cuh"
 
 namespace convt::mma_sm90a {
@@ -32,7 +32,7 @@ __device__ __forceinline__ void make_rows_tables(const Params& params, const Pas
 #pragma unroll 1
   for (int32_t index = threadIdx.x; index < columns * params.taps; index += params.threads) {
     const int32_t tap = index / columns, number = index - tap * columns;
-    const MmaColumn column = mma_column(params, 0, number);
+    const MmaColumn column = mma_column(params, number);
     s_places[index] = weight_place(params, pass, tap, column.co, column.phase_h, column.phase_w);
     if (tap > 0) continue;
     const int32_t place = column.co * params.stage_channel + column.phase_h * params.w.out;
@@ -64,7 +64,7 @@ __device__ __forceinline__ void make_rows_tables(const Params& params, const Pas
     uint32_t mask = 0;
 #pragma unroll
     for (int j = 0; j < Traits::kColumnTiles; ++j) {
-      const MmaColumn column = mma_column(params, 0, (unit * Traits::kColumnTiles + j) * kMmaColumns);
+      const MmaColumn column = mma_column(params, (unit * Traits::kColumnTiles + j) * kMmaColumns);
       mask |= (column.taps_h >> t_h & column.taps_w >> t_w & 1) << j;
     }
     s_steps[index] =

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "mma_sm90a/banks.h"
-#include "mma_sm90a/layout.h"
+#include "mma_sm90a/rows_layout.h"
 #include "plan/plan.h"
 
 namespace convt {
@@ -30,7 +30,8 @@ constexpr double kRunBytes = 3200;  // cost of both ends of a run, in bytes
 constexpr double kOneSlot = 1.15;   // slowdown with one slot, which cannot overlap products and stores
 
 // Wavefronts of writing one position of all columns to shared memory, with a channel pitch of `channel` elements.
-int32_t bank_waits(const MmaLayout& layout, const std::vector<MmaColumn>& columns, int32_t element, int32_t channel) {
+int32_t bank_waits(const MmaRowsLayout& layout, const std::vector<MmaColumn>& columns, int32_t element,
+                   int32_t channel) {
   int32_t waits = 0;
   for (size_t first = 0; first < columns.size(); first += 8) {
     BankReads read;
@@ -52,10 +53,10 @@ struct BestPadding {
   int32_t waits = INT32_MAX;
 };
 
-BestPadding best_padding(const MmaLayout& layout, int32_t element) {
+BestPadding best_padding(const MmaRowsLayout& layout, int32_t element) {
   std::vector<MmaColumn> columns;
   for (int32_t index = 0; index < layout.column_tiles * kMmaColumns; ++index) {
-    columns.push_back(mma_column(layout, 0, index));
+    columns.push_back(mma_column(layout, index));
   }
   BestPadding best;
   for (int32_t padding = 0; padding < 4; ++padding) {
@@ -67,7 +68,7 @@ BestPadding best_padding(const MmaLayout& layout, int32_t element) {
 
 // The fraction of a CTA's tiles whose slot is filled again, because the slot's previous tile had another offset in a
 // sector.
-double refilled_tiles(const MmaLayout& layout) {
+double refilled_tiles(const MmaRowsLayout& layout) {
   const int64_t row_stride = layout.tile_h * layout.h.out_stride * layout.result_stride[2];
   const int64_t image_stride = layout.result_stride[0];
   if (image_stride % layout.result_vector == 0 && row_stride % layout.result_vector == 0) return 0;
@@ -85,7 +86,7 @@ double refilled_tiles(const MmaLayout& layout) {
   return static_cast<double>(refilled) / static_cast<double>(counted);
 }
 
-void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaLayout& layout, int32_t resident,
+void estimate(const ConvTProblem& problem, const DeviceInfo& device, const MmaRowsLayout& layout, int32_t resident,
               int32_t waits, Plan* plan) {
   const double waves =
       std::ceil(static_cast<double>(layout.num_blocks) / (static_cast<double>(resident) * device.num_sms));
@@ -124,7 +125,7 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, C
   channels.push_back(co);
 
   auto add = [&](MmaRowsTile tile, BestPadding* best) {
-    MmaLayout layout;
+    MmaRowsLayout layout;
     if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
     if (best->waits == INT32_MAX) *best = best_padding(layout, static_cast<int32_t>(element_bytes(problem.dtype)));
     tile.padding = best->padding;

@@ -1,12 +1,42 @@
-// mma_rows: units, and their source: global memory -> registers, as operand B.
+// mma_rows: the results of a CTA, its units, and their source: global memory -> registers, as operand B.
 #pragma once
 
-#include "mma_sm90a/layout.h"
-#include "mma_sm90a/mainloop.cuh"
-#include "mma_sm90a/tile.cuh"
+#include "mma_sm90a/rows_layout.h"
+#include "mma_sm90a/traits.cuh"
 #include "ptx/global.cuh"
+#include "tiling/tile.cuh"
 
 namespace convt::mma_sm90a {
+
+using tiling::Tile;
+using tiling::tile_of;
+
+// The properties that all tiles of a CTA share.
+struct Pass {
+  int32_t group;
+  int32_t co;  // first result channel within the group
+  int32_t num_co;
+  int32_t first_tile;
+  int32_t end_tile;
+};
+
+__device__ __forceinline__ Pass pass_of_block(const Params& params) {
+  Pass pass;
+  int32_t index = static_cast<int32_t>(blockIdx.x) / params.passes;
+  pass.first_tile = static_cast<int32_t>(int64_t{index} * params.num_tiles / params.blocks_per_pass);
+  pass.end_tile = static_cast<int32_t>(int64_t{index + 1} * params.num_tiles / params.blocks_per_pass);
+  index = static_cast<int32_t>(blockIdx.x) % params.passes;
+  pass.co = index % params.co_tiles * params.block_co;
+  pass.num_co = min(params.block_co, params.group_co - pass.co);
+  pass.group = index / params.co_tiles;
+  return pass;
+}
+
+// Element offset of a row of the tile's image in the result, for the pass's first channel.
+__device__ __forceinline__ int64_t result_row(const Params& params, const Pass& pass, const Tile& tile, int32_t row) {
+  return tile.image * params.result_stride[0] +
+         (int64_t{pass.group} * params.group_co + pass.co) * params.result_stride[1] + row * params.result_stride[2];
+}
 
 template <DataType kDataTypeValue, int kColumnTilesValue, int kPositionTilesValue>
 struct RowsTraits : Traits<kDataTypeValue, kColumnTilesValue, kPositionTilesValue> {
@@ -181,11 +211,16 @@ __device__ __forceinline__ int32_t multiply_rows_batch(Accumulators<Traits>& r_a
     for (int tap = 0; tap < kMmaRowsRun; ++tap) {
       if (tap >= taps) break;
       const int2 step = *reinterpret_cast<const int2*>(s_steps + number++);
-      Fragments<Traits> r;
+      uint32_t r_weight[Traits::kColumnTiles][4], r_operand[Traits::kPositionTiles][2];
 #pragma unroll
-      for (int m = 0; m < Traits::kColumnTiles; ++m) ptx::load_shared(r.weight[m], s_weights + step.x + m * 512);
-      make_rows_operand<Traits>(r.source, r_source, b, tap);
-      multiply_step<Traits>(r_acc, r, static_cast<uint32_t>(step.y));
+      for (int m = 0; m < Traits::kColumnTiles; ++m) ptx::load_shared(r_weight[m], s_weights + step.x + m * 512);
+      make_rows_operand<Traits>(r_operand, r_source, b, tap);
+#pragma unroll
+      for (int m = 0; m < Traits::kColumnTiles; ++m) {
+        if ((step.y >> m & 1) == 0) continue;
+#pragma unroll
+        for (int n = 0; n < Traits::kPositionTiles; ++n) Traits::multiply(r_acc[m][n], r_weight[m], r_operand[n]);
+      }
     }
   }
   return number;

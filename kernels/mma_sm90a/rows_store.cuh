@@ -2,13 +2,36 @@
 #pragma once
 
 #include "mma_sm90a/rows_source.cuh"
-#include "mma_sm90a/store.cuh"
-#include "mma_sm90a/tile.cuh"
+#include "ptx/bulk_copy.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 
 namespace convt::mma_sm90a {
 
 #ifdef CONVT_HAS_WGMMA
+
+// A channel's bias, or -0 without bias. Adding -0 changes no value, not even -0.
+template <typename Element>
+__device__ __forceinline__ float bias_of(const Params& params, const Pass& pass, int32_t co) {
+  if (params.bias == nullptr) return -0.0f;
+  return element::to_accumulator(
+      static_cast<const Element*>(params.bias)[int64_t{pass.group} * params.group_co + pass.co + co]);
+}
+
+// The value of a result without taps: the bias, or +0.
+template <typename Element>
+__device__ __forceinline__ Element empty_of(const Params& params, const Pass& pass, int32_t co) {
+  return element::to_element<Element>(element::add(0.0f, bias_of<Element>(params, pass, co)));
+}
+
+template <typename Element>
+__device__ __forceinline__ void stage_element(uint32_t s_to, float value) {
+  if constexpr (sizeof(Element) == 4) {
+    ptx::store_shared(s_to, __float_as_uint(value));
+  } else {
+    const Element rounded = element::to_element<Element>(value);
+    ptx::store_shared_16(s_to, reinterpret_cast<const uint16_t&>(rounded));
+  }
+}
 
 // Fills all elements of a slot with the value of results without taps.
 template <typename Traits>

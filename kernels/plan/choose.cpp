@@ -58,7 +58,7 @@ bool is_without_tensor_cores(const Family& family) {
 // they have candidates for the same layers.
 std::string_view allowance_group(const Plan& plan) {
   const std::string_view engine = plan.family->engine;
-  return engine == "depthwise" || engine == "direct" || engine == "streamed" ? "thin" : engine;
+  return engine == "depthwise" || engine == "gather" ? "thin" : engine;
 }
 
 bool is_same(const Plan& a, const Plan& b) {

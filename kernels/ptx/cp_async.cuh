@@ -39,22 +39,8 @@ __device__ __forceinline__ void cp_async_or_zero(uint32_t shared, const void* gl
 #endif
 }
 
-// Four 16-byte copies at once. A copy reads its registers late. With separate registers it does not wait for the copy
+// Four 4-byte copies at once. A copy reads its registers late. With separate registers it does not wait for the copy
 // before.
-__device__ __forceinline__ void cp_async_or_zero_4(const uint32_t (&shared)[4], const void* const (&global)[4],
-                                                   const bool (&copy)[4]) {
-#ifdef CONVT_HAS_CP_ASYNC
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%4], 16, %8;\n"
-      "cp.async.cg.shared.global [%1], [%5], 16, %9;\n"
-      "cp.async.cg.shared.global [%2], [%6], 16, %10;\n"
-      "cp.async.cg.shared.global [%3], [%7], 16, %11;" ::"r"(shared[0]),
-      "r"(shared[1]), "r"(shared[2]), "r"(shared[3]), "l"(global[0]), "l"(global[1]), "l"(global[2]), "l"(global[3]),
-      "r"(copy[0] ? 16 : 0), "r"(copy[1] ? 16 : 0), "r"(copy[2] ? 16 : 0), "r"(copy[3] ? 16 : 0));
-#endif
-}
-
-// Four 4-byte copies at once.
 __device__ __forceinline__ void cp_async_4_bytes_or_zero(const uint32_t (&shared)[4], const void* const (&global)[4],
                                                          const bool (&copy)[4]) {
 #ifdef CONVT_HAS_CP_ASYNC

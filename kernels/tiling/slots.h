@@ -1,5 +1,5 @@
 // Slots: the rows of grad_output in a stage of shared memory for a tile's positions. Called by: layouts of thin/,
-// streamed/ and tiling/strips.cpp.
+// gather/ and tiling/strips.cpp.
 //
 // Tap k of position q reads row q * stride - padding + k * dilation. A stage contains only rows that a tap reads, with
 // the layout of global memory. There are two forms; the one with fewer rows is used:

@@ -12,6 +12,7 @@
   namespace convt::room {                                                        \
   extern thread_local unsigned char s_bytes[] __asm__("emulator_shared_memory"); \
   }
+CONVT_SHARED_MEMORY_OF(gather)
 CONVT_SHARED_MEMORY_OF(hopper)
 CONVT_SHARED_MEMORY_OF(mma_sm90a)
 CONVT_SHARED_MEMORY_OF(pack)
@@ -20,7 +21,6 @@ CONVT_SHARED_MEMORY_OF(portable)
 CONVT_SHARED_MEMORY_OF(reduce)
 CONVT_SHARED_MEMORY_OF(scatter_sm90a)
 CONVT_SHARED_MEMORY_OF(simt)
-CONVT_SHARED_MEMORY_OF(streamed)
 CONVT_SHARED_MEMORY_OF(thin)
 namespace convt::depthwise {
 extern thread_local float4 s_weights[] __asm__("emulator_shared_memory");

@@ -16,7 +16,7 @@ from emulator.calls import EXACT_CLASSES, H200, Call, products
 from kernel_instances import kernel_instances
 from oracle.plugin import forward, grad_input
 
-ENGINES = ("simt", "thin", "depthwise", "direct", "streamed")
+ENGINES = ("simt", "thin", "depthwise", "gather")
 DIRECTIONS = ("forward", "grad_input", "grad_weight")
 CLASSES = tuple(EXACT_CLASSES)
 # Depthwise layers whose tensors are all channels_last, which few of the small cases are.

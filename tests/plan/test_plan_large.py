@@ -79,9 +79,6 @@ GUARDED = {
     "thin_gather_between_images": (
         r"thin_ieee_f32_gather_\w+", FORWARD, far(SMALL, "x_stride", 0, 2**29), far(SMALL, "x_stride", 0, 2**30)
     ),
-    "thin_streamed_between_images": (
-        r"thin_ieee_f32_streamed_\w+", FORWARD, far(SMALL, "x_stride", 0, 2**29), far(SMALL, "x_stride", 0, 2**30)
-    ),
     "thin_direct_results": (
         r"thin_ieee_f32_direct", FORWARD, from_row(2**20, 1, 1, 1, 1), from_row(2**23, 1, 1, 1, 1),
     ),
@@ -94,7 +91,7 @@ GUARDED = {
         r"mma_f16_grad_weight_\w+", GRAD_WEIGHT, half(1, 1024, 1024, 8, 3, 1, 1), half(1, 2**14, 2**14, 8, 3, 1, 1)
     ),
     "mma_tiles_of_a_tall_image": (  # whose numbers are divided by multiplication, exact for so many
-        r"mma_f16_\d+x\d+", FORWARD, half(1, 1, 1, (2**20, 16), 3, 1, 1), half(1, 1, 1, (2**22, 16), 3, 1, 1)
+        r"mma_f16_rows_\w+", FORWARD, half(1, 1, 1, (2**17, 64), 3, 1, 1), half(1, 1, 1, (2**19, 64), 3, 1, 1)
     ),
     "scatter_channels": (
         r"scatter_f16_\w+", FORWARD, half(1, 64, 1, 32, 4, 2, 1), half(1, 2**21, 1, 32, 4, 2, 1)

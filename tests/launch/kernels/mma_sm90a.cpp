@@ -2,7 +2,6 @@
 
 namespace convt::mma_sm90a {
 
-const void* kernel_of(int32_t instance) { return kMmaInstances[instance].name; }
 const void* rows_kernel_of(int32_t instance) { return kMmaRowsInstances[instance].name; }
 const void* grad_input_kernel_of(int32_t instance) { return kMmaGradInputInstances[instance].name; }
 const void* grad_weight_kernel_of(int32_t instance) { return kMmaGradWeightInstances[instance].name; }

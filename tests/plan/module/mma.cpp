@@ -3,15 +3,8 @@
 
 #include "mma_sm90a/grad_input_layout.h"
 #include "mma_sm90a/grad_weight_layout.h"
-#include "mma_sm90a/layout.h"
+#include "mma_sm90a/rows_layout.h"
 #include "module/values.h"
-
-static convt::MmaTile mma_plan_of(const py::dict& values) {
-  auto number = [&values](const char* key) { return field<int32_t>(values, key); };
-  return convt::MmaTile{number("instance"),    number("threads"),   number("tile_h"),
-                        number("tile_w"),      number("block_co"),  field<bool>(values, "split_phases"),
-                        number("chunk_steps"), number("raw_slots"), number("blocks_per_pass")};
-}
 
 static py::dict dict_of(const convt::PhaseAxis& axis) {
   py::list taps;
@@ -25,42 +18,6 @@ static py::dict dict_of(const convt::PhaseAxis& axis) {
                   py::arg("out_origin") = axis.out_origin, py::arg("filled") = axis.filled, py::arg("taps") = taps);
 }
 
-// Returns the kernel parameters, or None for an illegal plan.
-static py::object mma_layout(const py::dict& problem, const py::dict& plan) {
-  convt::MmaLayout layout;
-  if (!convt::make_mma_layout(problem_of(problem), mma_plan_of(plan), &layout)) return py::none();
-  py::dict result;
-  result["h"] = dict_of(layout.h), result["w"] = dict_of(layout.w);
-#define CONVT_FIELD(name) result[#name] = layout.name
-  CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(num_tiles), CONVT_FIELD(tiles_h);
-  CONVT_FIELD(tiles_w), CONVT_FIELD(tile_h), CONVT_FIELD(tile_w), CONVT_FIELD(passes), CONVT_FIELD(blocks_per_pass);
-  CONVT_FIELD(split_phases), CONVT_FIELD(co_tiles), CONVT_FIELD(block_co), CONVT_FIELD(column_tiles);
-  CONVT_FIELD(column_units), CONVT_FIELD(position_units), CONVT_FIELD(rows), CONVT_FIELD(pitch), CONVT_FIELD(vector);
-  CONVT_FIELD(column_offset), CONVT_FIELD(column_begin), CONVT_FIELD(raw_channel), CONVT_FIELD(plane);
-  CONVT_FIELD(chunk_ci), CONVT_FIELD(chunk_steps), CONVT_FIELD(num_chunks), CONVT_FIELD(steps), CONVT_FIELD(raw_slots);
-  CONVT_FIELD(raw_bytes), CONVT_FIELD(result_vector), CONVT_FIELD(stage_channel), CONVT_FIELD(stage_row);
-  CONVT_FIELD(stage_phase), CONVT_FIELD(aligned_runs), CONVT_FIELD(bias_bytes), CONVT_FIELD(operand_begin);
-  CONVT_FIELD(stage_begin), CONVT_FIELD(weight_begin), CONVT_FIELD(threads), CONVT_FIELD(shared_bytes);
-  CONVT_FIELD(num_blocks);
-#undef CONVT_FIELD
-  // For each H phase of a pass: (channel, H phase, W phase, taps along H, along W, staged element) per column.
-  py::list columns;
-  for (int32_t phase = 0; phase < layout.split_phases; ++phase) {
-    const uint32_t filled = layout.split_phases > 1 ? layout.h.filled >> phase & 1 : layout.h.filled;
-    py::list of_phase;
-    for (int32_t index = 0; filled != 0 && index < layout.column_tiles * convt::kMmaColumns; ++index) {
-      const convt::MmaColumn column = convt::mma_column(layout, phase, index);
-      const bool exists = column.co < layout.block_co;  // padding is not staged
-      const int32_t place = exists ? convt::mma_staged_row(layout, filled, column.co, 0, column.phase_h - phase) : 0;
-      of_phase.append(py::make_tuple(column.co, column.phase_h, column.phase_w, column.taps_h, column.taps_w,
-                                     place + column.phase_w));
-    }
-    columns.append(of_phase);
-  }
-  result["columns"] = columns;
-  return result;
-}
-
 // Layout of whole-row tiles, and (channel, H phase, W phase, taps along H, along W) for each column.
 static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan) {
   auto number = [&plan](const char* key) { return field<int32_t>(plan, key); };
@@ -72,13 +29,13 @@ static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan)
                                 number("padding"),
                                 field<bool>(plan, "interleaved"),
                                 number("blocks_per_pass")};
-  convt::MmaLayout layout;
+  convt::MmaRowsLayout layout;
   if (!convt::make_mma_rows_layout(problem_of(problem), tile, &layout)) return py::none();
   py::dict result;
   result["h"] = dict_of(layout.h), result["w"] = dict_of(layout.w);
 #define CONVT_FIELD(name) result[#name] = layout.name
   CONVT_FIELD(groups), CONVT_FIELD(group_ci), CONVT_FIELD(group_co), CONVT_FIELD(num_tiles), CONVT_FIELD(tiles_h);
-  CONVT_FIELD(tile_h), CONVT_FIELD(passes), CONVT_FIELD(blocks_per_pass), CONVT_FIELD(split_phases);
+  CONVT_FIELD(tile_h), CONVT_FIELD(passes), CONVT_FIELD(blocks_per_pass),
   CONVT_FIELD(co_tiles), CONVT_FIELD(block_co), CONVT_FIELD(column_tiles), CONVT_FIELD(column_units);
   CONVT_FIELD(position_units), CONVT_FIELD(units_w), CONVT_FIELD(units), CONVT_FIELD(taps), CONVT_FIELD(steps);
   CONVT_FIELD(result_vector), CONVT_FIELD(stage_channel), CONVT_FIELD(row_step), CONVT_FIELD(slots);
@@ -95,7 +52,7 @@ static py::object mma_rows_layout(const py::dict& problem, const py::dict& plan)
   result["runs"] = runs;
   py::list columns;
   for (int32_t index = 0; index < layout.column_tiles * convt::kMmaColumns; ++index) {
-    const convt::MmaColumn column = convt::mma_column(layout, 0, index);
+    const convt::MmaColumn column = convt::mma_column(layout, index);
     columns.append(py::make_tuple(column.co, column.phase_h, column.phase_w, column.taps_h, column.taps_w));
   }
   result["columns"] = columns;
@@ -191,7 +148,6 @@ static py::object mma_grad_weight_layout(const py::dict& problem, const py::dict
 }
 
 void add_mma(py::module_& module) {
-  module.def("mma_layout", &mma_layout);
   module.def("mma_rows_layout", &mma_rows_layout);
   module.def("mma_grad_input_layout", &mma_grad_input_layout);
   module.def("mma_grad_weight_layout", &mma_grad_weight_layout);

@@ -55,7 +55,6 @@ PYBIND11_MODULE(_plan, module) {
   add_thin_direct(module);
   add_thin_direct_weight(module);
   add_thin_gather(module);
-  add_thin_streamed(module);
   add_thin_outer_weight(module);
   add_mma(module);
   add_patch_direct(module);

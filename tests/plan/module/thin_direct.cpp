@@ -1,5 +1,5 @@
 // Layout of the direct engine: forward and gradient of the input.
-#include "direct/layout.h"
+#include "gather/layout.h"
 #include "module/values.h"
 
 py::dict dict_of(const convt::ConvTProblem& asked, const convt::TermsLayout& layout) {

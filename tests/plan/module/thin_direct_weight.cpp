@@ -1,5 +1,5 @@
 // Layout of the direct engine: gradient of the weight.
-#include "direct/layout.h"
+#include "gather/layout.h"
 #include "module/values.h"
 
 // Returns the kernel parameters, or None for an unsupported problem.

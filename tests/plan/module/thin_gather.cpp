@@ -1,7 +1,7 @@
-// Layout of the streamed engine's gathered terms.
+// Layout of the gather engine's gathered terms.
 #include "module/values.h"
-#include "streamed/instances.h"
-#include "streamed/layout.h"
+#include "gather/instances.h"
+#include "gather/layout.h"
 
 void add_tiles_of(const convt::ThinTiledLayout& layout, py::dict& result) {
 #define CONVT_FIELD(name) result[#name] = layout.name

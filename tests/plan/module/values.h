@@ -26,7 +26,6 @@ void add_thin(py::module_& module);
 void add_thin_direct(py::module_& module);
 void add_thin_direct_weight(py::module_& module);
 void add_thin_gather(py::module_& module);
-void add_thin_streamed(py::module_& module);
 void add_thin_outer_weight(py::module_& module);
 void add_mma(py::module_& module);
 void add_patch_direct(py::module_& module);

@@ -2,14 +2,14 @@
 // one result straight from global memory. Gradient of the weight: the threads of a CTA share the pixels of a few
 // neighbouring taps. kernels/ORDER.md defines the order of each sum. There are no stages, no slabs and little code,
 // because latencies dominate a launch of five microseconds: the launch, cold instructions, two or three dependent
-// loads. Launched by direct/launch.cpp.
+// loads. Launched by gather/launch.cpp.
 #pragma once
 
-#include "direct/layout.h"
 #include "element/arithmetic.cuh"
+#include "gather/layout.h"
 #include "ptx/warp_reduce.cuh"
 
-namespace convt::direct {
+namespace convt::gather {
 
 // Iterates over the terms of a result in the order of its sum: channels, then tap rows, then tap columns.
 class DirectTerms {
@@ -186,4 +186,4 @@ __global__ void __launch_bounds__(kMostDirectWeightThreads)
       element::to_element<Element>(sum);
 }
 
-}  // namespace convt::direct
+}  // namespace convt::gather

@@ -1,14 +1,12 @@
 // Candidates of the direct engine for small layers, with estimated times. The choice of a candidate decides the bits of
 // the gradient of the weight, so that gradient is estimated for one reference GPU.
-#include "plan/plan.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
-#include "direct/layout.h"
+#include "gather/layout.h"
 #include "plan/cost.h"
-#include "problem/shapes.h"
+#include "plan/plan.h"
 
 namespace convt {
 namespace {
@@ -45,59 +43,6 @@ double lines(int64_t step, DataType dtype) {
   const double bytes = static_cast<double>(std::abs(step)) * static_cast<double>(element_bytes(dtype));
   return std::clamp(31 * bytes / 128 + 1, 1.0, 32.0);
 }
-
-bool holds_offsets(const int64_t (&size)[4], const int64_t (&stride)[4]) {
-  constexpr int64_t kMost = int64_t{1} << 30;
-  int64_t furthest = 0;
-  for (int i = 0; i < 4; ++i) {
-    if (size[i] > kMost || std::abs(stride[i]) > kMost / std::max<int64_t>(1, size[i])) return false;
-    furthest += size[i] * std::abs(stride[i]);
-  }
-  return furthest <= kMost;
-}
-
-}  // namespace
-
-bool make_thin_direct_layout(const ConvTProblem& problem, TermsLayout* layout) {
-  if (!make_terms_layout(problem, layout)) return false;
-  layout->num_blocks = ceil_div(layout->results, kDirectThreads);
-  return true;
-}
-
-bool make_thin_direct_weight_layout(const ConvTProblem& problem, ThinDirectWeightLayout* layout) {
-  *layout = ThinDirectWeightLayout{};
-  if (problem.direction != Direction::kGradWeight) return false;
-  const Axis &h = problem.h, &w = problem.w;
-  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  const int64_t x_size[4] = {problem.batch, problem.c_in, h.in, w.in};
-  const int64_t gy_size[4] = {problem.batch, problem.c_out, h.out, w.out};
-  if (!holds_offsets(x_size, problem.x_stride) || !holds_offsets(gy_size, problem.y_stride)) return false;
-  // Tap offsets count from the run's first tap, which may be outside the image.
-  const double run = static_cast<double>(kDirectWeightTaps) * w.dilation * std::abs(problem.y_stride[3]);
-  if (run > int64_t{1} << 30) return false;
-  const int64_t runs = ceil_div(w.kernel, kDirectWeightTaps);
-  const int64_t pixels = problem.batch * h.in * w.in;
-  layout->num_blocks = problem.c_in * group_co * h.kernel * runs;
-  if (pixels < 1 || pixels > INT32_MAX / 2 || layout->num_blocks < 1 || layout->num_blocks > INT32_MAX) return false;
-  layout->h = h;
-  layout->w = w;
-  for (int i = 0; i < 4; ++i) {
-    layout->x_stride[i] = static_cast<int32_t>(problem.x_stride[i]);
-    layout->gy_stride[i] = static_cast<int32_t>(problem.y_stride[i]);
-  }
-  std::copy_n(problem.w_stride, 4, layout->weight_stride);
-  layout->group_ci = static_cast<int32_t>(group_ci);
-  layout->pixels = static_cast<int32_t>(pixels);
-  layout->by_runs = FastDivmod::of(static_cast<int32_t>(runs));
-  layout->by_kernel_h = FastDivmod::of(h.kernel);
-  layout->by_group_co = FastDivmod::of(static_cast<int32_t>(group_co));
-  layout->by_group_ci = FastDivmod::of(static_cast<int32_t>(group_ci));
-  layout->by_columns = FastDivmod::of(w.in);
-  layout->by_rows = FastDivmod::of(h.in);
-  return true;
-}
-
-namespace {
 
 void add_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   ThinDirectWeightLayout layout;

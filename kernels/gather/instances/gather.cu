@@ -1,12 +1,12 @@
+#include "gather/instances.h"
+#include "gather/kernel.cuh"
 #include "plan/kernel_table.h"
-#include "streamed/gather.cuh"
-#include "streamed/instances.h"
 
-namespace convt::streamed {
+namespace convt::gather {
 
-const void* gather_kernel_of(int32_t instance) {
+const void* kernel_of(int32_t instance) {
   return find_kernel<kThinGatherInstances>(
       instance, [](auto row) { return CONVT_KERNEL(gather_kernel<row->channels, row->positions>); });
 }
 
-}  // namespace convt::streamed
+}  // namespace convt::gather

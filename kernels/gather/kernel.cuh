@@ -1,13 +1,13 @@
 // Layers of few outputs or few channels, forward and gradient of the input: a matrix product of positions and channels.
 // The source operand is gathered from memory term by term (kernels/ORDER.md defines the order of each sum). Without a
-// source window, tiles can be small and any kernel size and stride work. Launched by streamed/launch.cpp.
+// source window, tiles can be small and any kernel size and stride work. Launched by gather/launch.cpp.
 #pragma once
 
-#include "streamed/gather_loader.cuh"
-#include "streamed/gather_mainloop.cuh"
-#include "streamed/layout.h"
+#include "gather/layout.h"
+#include "gather/loader.cuh"
+#include "gather/mainloop.cuh"
 
-namespace convt::streamed {
+namespace convt::gather {
 
 // The stages of a tile, in pipeline order.
 struct GatherCursor {
@@ -152,4 +152,4 @@ __global__ void __launch_bounds__(kMaxGatherThreads, min_gather_blocks(kChannels
   ptx::cp_async_wait<0>();
 }
 
-}  // namespace convt::streamed
+}  // namespace convt::gather

@@ -1,10 +1,10 @@
-#include "direct/instances.h"
-#include "direct/kernel.cuh"
+#include "gather/direct.cuh"
+#include "gather/instances.h"
 #include "plan/kernel_table.h"
 
-namespace convt::direct {
+namespace convt::gather {
 
-const void* kernel_of(int32_t instance) {
+const void* direct_kernel_of(int32_t instance) {
   return find_kernel<kThinDirectInstances>(instance, [](auto row) {
     using Element = typename element::ElementOf<row->dtype>::type;
     if constexpr (row->direction == Direction::kGradWeight) {
@@ -15,4 +15,4 @@ const void* kernel_of(int32_t instance) {
   });
 }
 
-}  // namespace convt::direct
+}  // namespace convt::gather

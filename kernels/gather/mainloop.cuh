@@ -3,9 +3,9 @@
 #pragma once
 
 #include "element/arithmetic.cuh"
-#include "streamed/layout.h"
+#include "gather/layout.h"
 
-namespace convt::streamed {
+namespace convt::gather {
 
 // kCount elements in runs of at most four contiguous ones, with a stride of `run_step` elements between runs.
 template <int kCount>
@@ -91,4 +91,4 @@ __device__ __forceinline__ void multiply(const GatherParams& params, const Gathe
   }
 }
 
-}  // namespace convt::streamed
+}  // namespace convt::gather
