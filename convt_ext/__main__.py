@@ -26,7 +26,7 @@ _COMMANDS = {
         "demo --chart speed.svg",
     ),
     "bench": (
-        "measure layers, programs or networks against PyTorch (needs a GPU)",
+        "measure layers against PyTorch (needs a GPU)",
         "bench --layers 'dcgan*'",
     ),
     "tune": ("write, merge and show tuning files", "tune layers --csv layers.csv --out tuning.json"),

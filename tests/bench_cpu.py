@@ -33,3 +33,10 @@ class FakeTimer:
 def bench(words, timer=None) -> int:
     """Runs `python -m convt_ext bench` with these arguments in this process; returns its exit status."""
     return command.run_command(cli.make_parser().parse_args(["bench", *words]), ["bench", *words], timer=timer)
+
+
+def run_harness(words, timer=None) -> int:
+    """Runs `python -m harness` of benchmarks/ with these arguments in this process; returns its exit status."""
+    from harness.command import main
+
+    return main(words, timer=timer)

@@ -4,10 +4,10 @@
     python tools/bench_results.py status
 
 Called by `make bench-results` and `make bench-status`. benchmarks/runs.json maps the name of each file, without its GPU
-prefix, to the arguments of `python -m convt_ext bench` that write it. `run` measures the files of this machine's GPU
-that are not current, or the ones named with --only. A file stays unchanged if its run exceeds the limit or if one of
-its rows fails. Each file contains digests of the sources that its times depend on. `status` compares them with the
-tree and prints a line for each file. Its exit status is 0 even if files are stale.
+prefix, to the arguments of `python -m harness` (in benchmarks/) that write it. `run` measures the files of this
+machine's GPU that are not current, or the ones named with --only. A file stays unchanged if its run exceeds the limit
+or if one of its rows fails. Each file contains digests of the sources that its times depend on. `status` compares them
+with the tree and prints a line for each file. Its exit status is 0 even if files are stale.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def dependencies(words: list[str]) -> dict[str, str]:
 
     The tests and the tools do not affect times. The Python package does: it dispatches the calls and measures them.
     """
-    parts = {"kernels": ("kernels", "setup.py"), "python": ("convt_ext",)}
+    parts: dict[str, tuple[str, ...]] = {
+        "kernels": ("kernels", "setup.py"),
+        "python": ("convt_ext", "benchmarks/harness"),
+    }
     if "--csv" in words:
         parts["layers"] = (f"benchmarks/{words[words.index('--csv') + 1]}",)
     return {name: records.part_digest(entries) for name, entries in parts.items()}
@@ -94,7 +97,7 @@ def print_status(folder: Path) -> None:
 
 def bench(words: list[str], timeout: float | None) -> bool:
     """Runs the benchmark inside benchmarks/, where Python imports the installed wheel; returns whether it succeeded."""
-    command = [sys.executable, "-m", "convt_ext", "bench", *words]
+    command = [sys.executable, "-m", "harness", *words]
     try:
         return subprocess.run(command, cwd=BENCHMARKS, timeout=timeout).returncode == 0
     except subprocess.TimeoutExpired:

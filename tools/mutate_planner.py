@@ -138,8 +138,8 @@ def first_failure(tree: Path, files: list[str]) -> str:
 def tests_of(file: str) -> str:
     """Returns the test file of a source file's family.
 
-    >>> tests_of("patch_sm90a/runs_plan.cpp"), tests_of("gather/direct_plan.cpp")
-    ('test_plan_patch_runs.py', 'test_plan_thin_direct.py')
+    >>> tests_of("patch_sm90a/runs_plan.cpp"), tests_of("gather/plan.cpp")
+    ('test_plan_patch_runs.py', 'test_plan_thin_gather.py')
     """
     path = Path(file)
     family = path.stem.removesuffix("plan").removesuffix("layout").strip("_")

@@ -105,7 +105,7 @@ def draw(calls: dict[str, Any], programs: dict[str, Any], description: str, path
         _draw_lines(left, of_layers, tuple(LAYOUTS.values()), ink)
         left.set_title(f"Forward pass of the {len(of_layers)} named layers in unseen_validation.csv, TF32")
         _draw_lines(right, of_programs, tuple(DTYPES.values()), ink)
-        right.set_title(f"{len(of_programs)} compiled programs (bench --programs), inference")
+        right.set_title(f"{len(of_programs)} compiled programs, inference")
         gpus = list(dict.fromkeys(f"an {content['gpu']}" for content in (calls, programs)))
         figure.suptitle(f"PyTorch's time / convt_ext's on {listed(gpus)}; PyTorch → convt_ext in µs", fontweight="bold")
         path.parent.mkdir(parents=True, exist_ok=True)

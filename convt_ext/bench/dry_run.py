@@ -13,11 +13,10 @@ from rich.table import Table
 import convt_ext
 from convt_ext import _extension, planner, routing
 from convt_ext import precision as precisions
-from convt_ext.bench import floors, neighbour_report, runner
+from convt_ext.bench import floors, runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, by_name, torch_switches
 from convt_ext.bench.operands import Operands
-from convt_ext.bench.program_rows import Case
 from convt_ext.bench.runner import Row
 from convt_ext.gpus import GPUS, words_of
 
@@ -66,33 +65,6 @@ def _tensors(layer: Layer, mode: Mode, layout: str) -> tuple[torch.Tensor, torch
     return operands.input, operands.weight, operands.bias
 
 
-def print_neighbours(
-    console: Console,
-    layers: Sequence[Layer],
-    modes: Sequence[Mode],
-    directions: Sequence[str],
-    layouts: Sequence[str],
-    gpu: str,
-) -> None:
-    """Prints the report of a neighbour grid with estimates."""
-    if _extension.load_error is not None:
-        _print_why_no_plans(console)
-        return
-    rows = list(planned_rows(layers, modes, directions, layouts, gpu))
-    neighbour_report.print_grid(console, rows, f"Estimates for {words_of(gpu)} (nothing is timed)")
-
-
-def print_programs(console: Console, cases: Sequence[Case]) -> None:
-    """Prints what ``bench --programs`` would measure: each program of a mode with its dtypes."""
-    table = Table(title="Programs (nothing is timed)", title_justify="left")
-    for name in ("program", "mode", "inputs", "dtypes"):
-        table.add_column(name)
-    for (program, mode), group in itertools.groupby(cases, key=lambda case: (case.program, case.mode)):
-        inputs = ", ".join("x".join(map(str, shape)) for shape in program.inputs)
-        table.add_row(escape(program.name), mode, inputs, ", ".join(case.dtype for case in group))
-    console.print(table)
-
-
 def print_plans(
     console: Console, layers: Sequence[Layer], modes: Sequence[Mode], layouts: Sequence[str], gpu: str
 ) -> None:
@@ -111,10 +83,10 @@ def print_plans(
             table.add_row(escape(layer.name), *shapes, mode.name, layout, f"{floor:.1f}", estimate, escape(kernel))
     console.print(table)
     if _extension.load_error is not None:
-        _print_why_no_plans(console)
+        print_why_no_plans(console)
 
 
-def _print_why_no_plans(console: Console) -> None:
+def print_why_no_plans(console: Console) -> None:
     console.print(f"No plans: {_extension.load_error}", style="red", markup=False)
 
 

@@ -7,6 +7,7 @@ the compared implementations), and only for a slice: float64 copies of the large
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 from collections.abc import Callable
 
@@ -158,3 +159,16 @@ def spread(size: int, count: int) -> list[int]:
     if count >= size:
         return list(range(size))
     return [round(i * (size - 1) / (count - 1)) for i in range(count)]
+
+
+def free_memory(device: torch.device) -> None:
+    """Frees the memory of the last measured models."""
+    gc.collect()  # a caught exception can keep the frame that holds them
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Returns the free memory of a GPU after `free_memory`; None for a CPU."""
+    free_memory(device)
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None

@@ -14,7 +14,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from convt_ext.bench import neighbour_report, program_report
 from convt_ext.bench.runner import Row, Skipped
 from convt_ext.bench.summary import SLOWER_BY, Summary, counts, geometric_mean, parts, ratio, summarise
 
@@ -58,14 +57,11 @@ def closest_calls(rows: Sequence[Row]) -> list[Row]:
 
 
 def print_rows(console: Console, rows: Sequence[Row], title: str) -> None:
-    """Prints all rows of a run; a neighbour grid as one table per base."""
-    if rows and "base" in rows[0]:
-        neighbour_report.print_grid(console, rows, title)
-    else:
-        console.print(rows_table(rows, title))
+    """Prints all rows of a run."""
+    console.print(_rows_table(rows, title))
 
 
-def rows_table(rows: Sequence[Row], title: str) -> Table:
+def _rows_table(rows: Sequence[Row], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for name in _NAMES_OF_ROW:
         table.add_column(name)
@@ -163,7 +159,7 @@ def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipp
         for key, (mean, number) in means.items():
             table.add_row(*key, _colored_ratio(mean), str(number))
         console.print(table)
-        console.print(rows_table(closest_calls(rows), f"The {_NUM_CLOSEST} closest calls"))
+        console.print(_rows_table(closest_calls(rows), f"The {_NUM_CLOSEST} closest calls"))
     print_calls(console, rows)
     by_torch = sum(row["kernel"] == "torch" for row in rows)
     if by_torch:
@@ -173,53 +169,20 @@ def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipp
     print_failures(console, rows)
 
 
-def print_failures(console: Console, rows: Sequence[Row]) -> None:
+def print_failures(console: Console, rows: Sequence[Row], names: Sequence[str] = _NAMES_OF_ROW) -> None:
+    """Prints the rows that failed; ``names`` are the keys that identify a row."""
     for row in rows:
         if "failure" in row:
-            keys = ("program", "mode", "dtype", "batch") if "program" in row else _NAMES_OF_ROW
-            where = " ".join(str(row[key]) for key in keys)
+            where = " ".join(str(row[name]) for name in names)
             console.print(f"failed: {where}: {row['failure']}", style="red", markup=False)
 
 
-def steps_table(rows: Sequence[Row], title: str) -> Table:
-    """Makes the table of ``bench --steps``."""
-    table = Table(title=title, title_justify="left")
-    for name in ("program", "step", "inputs", "dtype"):
-        table.add_column(name)
-    for name in ("ours ms", "least to most", "torch ms", "least to most", "torch / ours"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        ours, theirs = row["ours_ms"], row["torch_ms"]
-        cells = [row["program"], row["mode"], row["inputs"], row["dtype"]]
-        for side, value in (("ours", ours), ("torch", theirs)):
-            cells += [
-                _text(value, "{:.3f}"),
-                "-" if value is None else "{:.3f} to {:.3f}".format(*row[f"{side}_range_ms"]),
-            ]
-        table.add_row(
-            *cells, _colored_ratio(theirs / ours if ours else None), style="red" if "failure" in row else None
-        )
-    return table
-
-
-def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
-    """Prints the rows of ``bench --programs`` or of ``bench --steps``."""
-    if rows and "ours_us" in rows[0]:
-        program_report.print_programs(console, rows, title)
-    else:
-        console.print(steps_table(rows, title))
-    print_failures(console, rows)
-
-
 def print_kept(console: Console, name: str, content: dict[str, Any]) -> None:
-    """Prints the summary of a result file."""
-    rows, ended = content["rows"], "" if content["complete"] else ", interrupted"
-    title = f"{name}: {content['gpu']}, torch {content['torch']}, {content['date'][:10]}{ended}"
-    if rows and "program" in rows[0]:
-        print_programs(console, rows, title)
-        return
-    if rows and "base" in rows[0]:
-        neighbour_report.print_grid(console, rows, title)
-    else:
-        console.print(title, markup=False)
-    print_summary(console, rows, [Skipped(**item) for item in content["skipped"]])
+    """Prints the summary of a result file of layers."""
+    console.print(title_of(name, content), markup=False)
+    print_summary(console, content["rows"], [Skipped(**item) for item in content["skipped"]])
+
+
+def title_of(name: str, content: dict[str, Any]) -> str:
+    ended = "" if content["complete"] else ", interrupted"
+    return f"{name}: {content['gpu']}, torch {content['torch']}, {content['date'][:10]}{ended}"

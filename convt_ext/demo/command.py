@@ -19,9 +19,9 @@ from convt_ext import _extension, _optional
 from convt_ext.bench import floors
 from convt_ext.bench.layers import KERNELBENCH
 from convt_ext.bench.modes import MODES, cudnn_benchmark, torch_switches
+from convt_ext.bench.operands import free_memory
 from convt_ext.bench.report import make_console, make_progress
 from convt_ext.bench.runner import DeviceLostError
-from convt_ext.bench.steps import free_memory
 from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.demo import comparisons, exact, models, tables
 from convt_ext.demo.comparisons import Comparison, Step

@@ -22,8 +22,7 @@ import convt_ext
 from convt_ext.bench import runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, without_cudnn
-from convt_ext.bench.operands import LAYOUTS, Reference, spread
-from convt_ext.bench.steps import free_bytes
+from convt_ext.bench.operands import LAYOUTS, Reference, free_bytes, spread
 from convt_ext.bench.timing import Timer
 from convt_ext.demo.models import Model
 from convt_ext.fusing.sequential import FusedSequential

@@ -7,13 +7,14 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
-from bench_cpu import FakeTimer, bench
+from bench_cpu import FakeTimer, run_harness
+from harness import neighbour_report, neighbour_summary, neighbours
+from harness.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
 
 from convt_ext import ops
-from convt_ext.bench import neighbour_report, neighbour_summary, neighbours, report, runner
+from convt_ext.bench import report, runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import MODES, by_name
-from convt_ext.bench.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
 from convt_ext.bench.results import replace_file
 
 # ---- the layers
@@ -87,7 +88,7 @@ def test_rows_have_their_base_and_change(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(runner, "kernel_of", lambda *_: "patch_bf16")
     out = tmp_path / "run.json"
     words = ["--neighbours", "--layers", "*/w-1", "*/g=2", "--precisions", "bf16", "--layouts", "nhwc", "--no-errors"]
-    assert bench([*words, "--out", str(out)], FakeTimer(12.5)) == 0
+    assert run_harness([*words, "--out", str(out)], FakeTimer(12.5)) == 0
     rows = json.loads(out.read_text())["rows"]
     found = [(row["layer"], row["base"], row["change"], row["w"], row["g"]) for row in rows]
     assert found == [
@@ -100,14 +101,14 @@ def test_rows_have_their_base_and_change(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.parametrize("words", [["--csv", "layers.csv"], ["--default"]])
 def test_the_grid_has_layers_of_its_own_and_calls_by_name(words, capsys):
-    assert bench(["--neighbours", *words]) == 2
+    assert run_harness(["--neighbours", *words]) == 2
     assert "does not support --csv and --default" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 def test_a_dry_run_shows_estimates_over_the_floor(capsys):
     words = ["--layers", "up2/g=2", "--precisions", "tf32,bf16,tf32x3", "--directions", "fwd,dx,dw"]
-    assert bench(["--neighbours", "--dry-run", *words]) == 0
+    assert run_harness(["--neighbours", "--dry-run", *words]) == 0
     text = capsys.readouterr().out
     assert "Estimates for an NVIDIA H200" in text
     assert "up2: 16 x 128 x 160 x 160 to 64 channels" in text
@@ -118,7 +119,7 @@ def test_a_dry_run_shows_estimates_over_the_floor(capsys):
 
 def test_a_dry_run_without_a_binary_reports_the_reason(monkeypatch, capsys):
     monkeypatch.setattr("convt_ext._extension.load_error", "it is not there")
-    assert bench(["--neighbours", "--dry-run", "--layers", "up2"]) == 0
+    assert run_harness(["--neighbours", "--dry-run", "--layers", "up2"]) == 0
     assert "No plans: it is not there" in capsys.readouterr().out
 
 
@@ -195,7 +196,7 @@ def test_a_kept_file_of_a_grid_is_shown_as_one(tmp_path, capsys):
     path = tmp_path / "h200_neighbours.json"
     content = {"gpu": "NVIDIA H200", "torch": "2.13", "date": "2026-01-02T03:04", "complete": True, "skipped": []}
     replace_file(path, {**content, "rows": ROWS})
-    assert bench(["--summary", str(path)]) == 0
+    assert run_harness(["--summary", str(path)]) == 0
     text = capsys.readouterr().out
     for words in ("h200_neighbours.json: NVIDIA H200", "The grid; time over the floor", "All calls", "failed: up/bias"):
         assert words in text

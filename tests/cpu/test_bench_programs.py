@@ -1,4 +1,4 @@
-"""`bench --programs` without a GPU: the programs, the rows, their figures, and the file."""
+"""`python -m harness --programs` without a GPU: the programs, the rows, their figures, and the file."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 import bench_cpu
 import pytest
 import torch
+from harness import ahead, drawn_programs, program_rows, program_sets, program_summary
+from harness.chains import make_chain
+from harness.drawn_programs import DRAWN
+from harness.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
+from harness.level2 import LEVEL2
+from harness.programs import Program
 from torch import nn
 
 import convt_ext
-from convt_ext.bench import ahead, drawn_programs, program_rows, program_sets, program_summary
-from convt_ext.bench.chains import make_chain
-from convt_ext.bench.drawn_programs import DRAWN
-from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
 from convt_ext.bench.layers import BUILT_IN, Layer
-from convt_ext.bench.level2 import LEVEL2
-from convt_ext.bench.programs import Program
 from convt_ext.compile import choice
 from convt_ext.demo.models import DCGANGenerator
 
@@ -288,7 +288,7 @@ def test_figures():
 # ---- the command
 
 
-bench = partial(bench_cpu.bench, timer=Timer())
+run_harness = partial(bench_cpu.run_harness, timer=Timer())
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def tiny(monkeypatch, compiled):
 def test_programs_write_a_file_that_can_be_summed_up(tiny, tmp_path, capsys):
     out = tmp_path / "programs.json"
     words = ["--programs", "tanh", "generator", "--budget-ms", "0.01", "--out", str(out)]
-    assert bench(words) == 0
+    assert run_harness(words) == 0
     content = json.loads(out.read_text())
     assert content["complete"] is True
     expected = [("tanh", "eager"), ("tanh", "compiled"), ("generator", "train_compiled")]
@@ -308,7 +308,7 @@ def test_programs_write_a_file_that_can_be_summed_up(tiny, tmp_path, capsys):
     ]
     shown = capsys.readouterr().out
     assert shown.count("3.00x") >= 6
-    assert bench(["--summary", str(out)]) == 0
+    assert run_harness(["--summary", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == shown[: shown.index("written:")].splitlines()[1:]
 
 
@@ -320,7 +320,7 @@ def test_a_row_is_written_before_the_next_is_measured(tiny, monkeypatch, tmp_pat
         written.append(len(json.loads(out.read_text())["rows"]) if out.exists() else 0)
 
     monkeypatch.setattr(program_rows, "_measure", measured)
-    assert bench(["--programs", "--modes", "eager", "--out", str(out)]) == 0
+    assert run_harness(["--programs", "--modes", "eager", "--out", str(out)]) == 0
     assert written == list(range(2 * len(TINY)))
 
 
@@ -338,7 +338,7 @@ def test_programs_are_compiled_ahead_in_processes(tiny, monkeypatch, tmp_path):
     monkeypatch.setattr(ahead.subprocess, "Popen", Process)
     monkeypatch.setattr(program_rows, "run", lambda *_, benchmarks: started.append(benchmarks) or iter(()))
     words = ["--programs", "tanh", "GELU", "scale", "--modes", "eager,compiled", "--ahead", "2", "--race", "off"]
-    assert bench([*words, "--out", str(tmp_path / "programs.json")]) == 0
+    assert run_harness([*words, "--out", str(tmp_path / "programs.json")]) == 0
     *processes, first, second, benchmarks = started
     assert (first, second, benchmarks) == ("waited", "waited", False)
     assert [one[one.index("--programs") + 1 :] for one in processes] == [["tanh", "scale"], ["GELU"]]
@@ -349,19 +349,19 @@ def test_a_program_that_fails_ends_with_status_1(tiny, monkeypatch, tmp_path, ca
     broken = Program("broken", partial(DCGANGenerator, width=2), ((2, 99, 1, 1),))
     monkeypatch.setitem(program_sets.MODES, "train_compiled", (broken, TINY_STEP))
     out = tmp_path / "programs.json"
-    assert bench(["--programs", "--modes", "train_compiled", "--budget-ms", "0.01", "--out", str(out)]) == 1
+    assert run_harness(["--programs", "--modes", "train_compiled", "--budget-ms", "0.01", "--out", str(out)]) == 1
     assert "failed: broken train_compiled float32 2: RuntimeError" in capsys.readouterr().out
     assert [("failure" in row) for row in json.loads(out.read_text())["rows"]] == [True, True, False, False]
 
 
 def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
     monkeypatch.setattr(program_rows, "run", None)
-    assert bench(["--programs", "--dry-run"]) == 0
+    assert run_harness(["--programs", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     for program in LAYER_PROGRAMS:
         assert program.name in shown
     assert shown.count("train_compiled") == len(program_sets.TRAINING) == 3
-    assert bench(["--programs", "GELU", "--modes", "eager", "--dry-run"]) == 0
+    assert run_harness(["--programs", "GELU", "--modes", "eager", "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert ("GELU" in shown, "tanh" in shown, "compiled" in shown) == (True, False, False)
 
@@ -378,5 +378,5 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
     ],
 )
 def test_wrong_options(words, said, capsys):
-    assert bench(words) == 2
+    assert run_harness(words) == 2
     assert said in capsys.readouterr().err

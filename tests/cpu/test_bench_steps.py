@@ -1,4 +1,4 @@
-"""`bench --steps` without a GPU: the programs, the alternating loops, and the file."""
+"""`python -m harness --steps` without a GPU: the programs, the alternating loops, and the file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import partial
 import bench_cpu
 import pytest
 import torch
+from harness import programs, steps
+from harness.programs import PROGRAMS, CLIPSegDecoder, Program
 from torch import nn
 
 import convt_ext
-from convt_ext.bench import programs, steps
-from convt_ext.bench.programs import PROGRAMS, CLIPSegDecoder, Program
 from convt_ext.demo.models import DCGANGenerator
 
 CPU = torch.device("cpu")
@@ -191,13 +191,13 @@ def test_a_converted_model_with_another_result_is_a_failure(monkeypatch, wrong):
 # ---- the command
 
 
-bench = partial(bench_cpu.bench, timer=object())
+run_harness = partial(bench_cpu.run_harness, timer=object())
 
 
 def test_steps_write_a_file_that_can_be_summed_up(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(programs, "PROGRAMS", TINY)
     out = tmp_path / "steps.json"
-    assert bench(["--steps", "--budget-ms", "0.01", "--out", str(out)]) == 0
+    assert run_harness(["--steps", "--budget-ms", "0.01", "--out", str(out)]) == 0
     content = json.loads(out.read_text())
     assert content["complete"] is True
     assert content["argv"] == ["bench", "--steps", "--budget-ms", "0.01", "--out", "steps.json"]
@@ -207,7 +207,7 @@ def test_steps_write_a_file_that_can_be_summed_up(monkeypatch, tmp_path, capsys)
     assert all(row["ours_ms"] > 0 and row["torch_ms"] > 0 for row in content["rows"])
     shown = capsys.readouterr().out
     assert shown.count("generator") == 2
-    assert bench(["--summary", str(out)]) == 0
+    assert run_harness(["--summary", str(out)]) == 0
     assert capsys.readouterr().out.count("generator") == 2
 
 
@@ -215,7 +215,7 @@ def test_a_program_that_fails_ends_with_status_1(monkeypatch, tmp_path, capsys):
     too_narrow = Program("broken", partial(DCGANGenerator, width=2), ((2, 99, 1, 1),))
     monkeypatch.setattr(programs, "PROGRAMS", (too_narrow, TINY[1]))
     out = tmp_path / "steps.json"
-    assert bench(["--steps", "--budget-ms", "0.01", "--out", str(out)]) == 1
+    assert run_harness(["--steps", "--budget-ms", "0.01", "--out", str(out)]) == 1
     assert "failed: broken train float32 2: RuntimeError" in capsys.readouterr().out
     assert [("failure" in row) for row in json.loads(out.read_text())["rows"]] == [True, True, False, False]
 
@@ -225,5 +225,5 @@ def test_a_program_that_fails_ends_with_status_1(monkeypatch, tmp_path, capsys):
     [["--layers", "kb57"], ["--csv", "a.csv"], ["--plot", "a.png"], ["--dry-run"], ["--neighbours"], ["--programs"]],
 )
 def test_steps_have_no_options_of_layers(words, capsys):
-    assert bench(["--steps", *words]) == 2
+    assert run_harness(["--steps", *words]) == 2
     assert f"does not support {words[0]}" in capsys.readouterr().err

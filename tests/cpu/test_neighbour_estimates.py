@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from harness.neighbour_summary import Beside, beside_bases, is_judged
+from harness.neighbours import BASES, CHANGES, grid
 
 from convt_ext import ops
 from convt_ext.bench.dry_run import planned_rows
 from convt_ext.bench.modes import MODES, by_name
-from convt_ext.bench.neighbour_summary import Beside, beside_bases, is_judged
-from convt_ext.bench.neighbours import BASES, CHANGES, grid
 from convt_ext.bench.operands import DIRECTIONS, LAYOUTS
 
 pytestmark = [

@@ -146,13 +146,13 @@ def test_the_runs_of_the_checkout(monkeypatch):
     """The benchmark accepts each command, the documents list each command, and every file has one."""
     monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
     tool = importlib.import_module("bench_results")
-    command, cli = importlib.import_module("convt_ext.bench.command"), importlib.import_module("convt_ext.__main__")
+    harness = pytest.importorskip("harness.command", reason="needs rich")
     text = (CHECKOUT / "benchmarks/README.md").read_text()
     monkeypatch.chdir(tool.BENCHMARKS)
     runs = tool.read_runs()
     assert set(tool.VARIABLES) <= set(runs)
     for name, words in runs.items():
-        assert command._layers(cli.make_parser().parse_args(["bench", *words])), name
+        assert harness.select(harness.make_parser().parse_args(words)), name
         assert f"`h200_{name}.json`" in text
         assert set(tool.dependencies(words)) >= {"kernels", "python"}
     assert {path.stem.partition("_")[2] for path in (tool.BENCHMARKS / "results").glob("*.json")} <= set(runs)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from harness.neighbours import grid
 
 from convt_ext.bench.layers import Layer, read_csv
-from convt_ext.bench.neighbours import grid
 from convt_ext.tuning import files
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""Randomly drawn programs of ``bench --programs``: a layer, and one to four operations after it.
+"""Randomly drawn programs of ``--programs``: a layer, and one to four operations after it.
 
 The operations are norms, poolings, reductions and pointwise functions, and the results have any width. Plain
 ``torch.nn`` with random weights. Seed and rules were fixed before the first measurement, and no choice of convt_ext
@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from convt_ext.bench.layer_programs import norm_of_trained
-from convt_ext.bench.programs import Program
+from harness.layer_programs import norm_of_trained
+from harness.programs import Program
 
 _SEED, _NUMBER = 20261129, 24
 

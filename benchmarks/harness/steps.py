@@ -1,6 +1,6 @@
 """Measures whole programs, PyTorch's model and its converted copy: wall time of a step, including the device's.
 
-Called by command.py for ``bench --steps``. A step is an iteration of a user's loop: forward pass, loss, backward pass
+Called by command.py for ``--steps``. A step is an iteration of a user's loop: forward pass, loss, backward pass
 and SGD in training, the forward pass in inference. Loops of steps alternate, because clocks and temperature drift; each
 starts and ends with a device synchronization, and there is none inside. The result is the median loop. program_rows.py
 uses the training step and the loops for compiled programs.
@@ -9,7 +9,6 @@ uses the training step and the loops for compiled programs.
 from __future__ import annotations
 
 import copy
-import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +20,9 @@ from torch import nn
 
 import convt_ext
 from convt_ext.bench.modes import cudnn_benchmark
-from convt_ext.bench.programs import Program
+from convt_ext.bench.operands import free_memory
 from convt_ext.bench.runner import Row
+from harness.programs import Program
 
 Step = Callable[[], torch.Tensor]
 
@@ -168,16 +168,3 @@ def times_ms(
 def synchronizer(device: torch.device) -> Callable[[], None]:
     """Returns a function that waits for the device."""
     return partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
-
-
-def free_memory(device: torch.device) -> None:
-    """Frees the memory of the last measured models."""
-    gc.collect()  # a caught exception can keep the frame that holds them
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """Returns the free memory of a GPU after `free_memory`; None for a CPU."""
-    free_memory(device)
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None

@@ -1,15 +1,15 @@
-"""The programs that ``bench --programs`` measures in each mode, and the sets with separate figures.
+"""The programs that ``--programs`` measures in each mode, and the sets with separate figures.
 
 Called by program_rows.py, program_summary.py and command.py.
 """
 
 from __future__ import annotations
 
-from convt_ext.bench.chains import CHAINS, DECODER
-from convt_ext.bench.drawn_programs import DRAWN
-from convt_ext.bench.layer_programs import LAYER_PROGRAMS, LayerProgram
-from convt_ext.bench.level2 import LEVEL2
-from convt_ext.bench.programs import COMPILED_STEPS, Program
+from harness.chains import CHAINS, DECODER
+from harness.drawn_programs import DRAWN
+from harness.layer_programs import LAYER_PROGRAMS, LayerProgram
+from harness.level2 import LEVEL2
+from harness.programs import COMPILED_STEPS, Program
 
 AnyProgram = LayerProgram | Program
 

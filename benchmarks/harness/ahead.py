@@ -1,4 +1,4 @@
-"""Compiles the programs of ``bench --programs`` in several processes, before one process measures them one by one.
+"""Compiles the programs of ``--programs`` in several processes, before one process measures them one by one.
 
 The compiled code is then in the disk caches of Inductor and Triton. Called by command.py.
 """
@@ -11,6 +11,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+HARNESS = Path(__file__).resolve().parent
 
 
 def compile_programs(names: Sequence[str], modes: Sequence[str], race: str, number: int) -> None:
@@ -25,11 +27,11 @@ def compile_programs(names: Sequence[str], modes: Sequence[str], race: str, numb
         processes = [
             subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "convt_ext", "bench", "--modes", ",".join(modes), "--race", race),
+                    *(sys.executable, "-m", "harness", "--modes", ",".join(modes), "--race", race),
                     *("--budget-ms", "1", "--out", str(Path(folder, f"{first}.json")), "--programs"),
                     *names[first::number],
                 ],
-                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                cwd=HARNESS.parent, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )
             for first in range(min(number, len(names)))
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Programs of ``bench --programs``: a transposed convolution with twice the image size, and usual followers.
+"""Programs of ``--programs``: a transposed convolution with twice the image size, and usual followers.
 
 Plain ``torch.nn`` with random weights, in eval mode. No tuned table contains one of these layers. Called by
 program_rows.py, which measures them, and by command.py. Must not know convt_ext.

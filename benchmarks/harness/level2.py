@@ -1,4 +1,4 @@
-"""Programs of ``bench --programs``: a transposed convolution, followed by norms, poolings, softmax and reductions.
+"""Programs of ``--programs``: a transposed convolution, followed by norms, poolings, softmax and reductions.
 
 Sizes and functions are those of the eleven 2-D programs of KernelBench level 2 (arXiv:2502.10517); a name contains the
 program's number in KernelBench. Plain ``torch.nn`` with random weights. Called by program_sets.py.
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from convt_ext.bench.programs import Program
+from harness.programs import Program
 
 
 class Behind(nn.Module):

@@ -1,7 +1,7 @@
-"""Prints the rows of ``bench --programs``: all rows, and the figures of each set, mode and dtype.
+"""Prints the rows of ``--programs``, with the figures of each set, mode and dtype, and the rows of ``--steps``.
 
-Needs the package rich (extra ``bench``). Called by report.py. Shows targets next to the figures; a missed target has no
-other effect.
+Needs the package rich (extra ``bench``). Called by command.py. Shows targets next to the figures; a missed target has
+no other effect.
 """
 
 from __future__ import annotations
@@ -12,14 +12,41 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from convt_ext.bench import program_summary as summary
+from convt_ext.bench.report import print_failures
 from convt_ext.bench.runner import Row
+from harness import program_summary as summary
 
 
 def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
-    console.print(_rows_table(rows, title))
-    if summary.figures(rows):
-        console.print(_figures_table(rows))
+    """Prints the rows of ``--programs`` or of ``--steps``."""
+    if rows and "ours_us" in rows[0]:
+        console.print(_rows_table(rows, title))
+        if summary.figures(rows):
+            console.print(_figures_table(rows))
+    else:
+        console.print(_steps_table(rows, title))
+    print_failures(console, rows, ("program", "mode", "dtype", "batch"))
+
+
+def _steps_table(rows: Sequence[Row], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in ("program", "step", "inputs", "dtype"):
+        table.add_column(name)
+    for name in ("ours ms", "least to most", "torch ms", "least to most", "torch / ours"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        ours, theirs = row["ours_ms"], row["torch_ms"]
+        cells = [row["program"], row["mode"], row["inputs"], row["dtype"]]
+        for side, value in (("ours", ours), ("torch", theirs)):
+            cells += [
+                _text(value, "{:.3f}"),
+                "-" if value is None else "{:.3f} to {:.3f}".format(*row[f"{side}_range_ms"]),
+            ]
+        value = theirs / ours if ours else None
+        table.add_row(
+            *cells, _marked(value, value is not None and value < 1), style="red" if "failure" in row else None
+        )
+    return table
 
 
 def _rows_table(rows: Sequence[Row], title: str) -> Table:

@@ -1,4 +1,4 @@
-"""The programs of ``bench --steps``: networks with transposed convolutions, in training or inference at a usual size.
+"""The programs of ``--steps``: networks with transposed convolutions, in training or inference at a usual size.
 
 Two models of the demo, and two more in plain ``torch.nn`` with random weights: the time of a step does not depend
 on the weights. layer_programs.py contains single layers with followers.
@@ -94,5 +94,5 @@ PROGRAMS: tuple[Program, ...] = (
     Program("CLIPSeg decoder", CLIPSegDecoder, _CLIPSEG_INPUTS, "infer"),
 )
 
-# The programs with training steps that `bench --programs` compiles.
+# The programs with training steps that `--programs` compiles.
 COMPILED_STEPS: tuple[Program, ...] = (_DCGAN_128, _UNET_4)

@@ -1,4 +1,4 @@
-"""Figures of the rows of ``bench --programs``, with targets.
+"""Figures of the rows of ``--programs``, with targets.
 
 Called by program_report.py. Pure arithmetic on rows, of a run or of a result file.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from convt_ext.bench.layer_programs import LAYER_PROGRAMS
-from convt_ext.bench.program_sets import LAYERS, OF_CHAINS, OF_LEVEL2, set_of
 from convt_ext.bench.runner import Row
 from convt_ext.bench.summary import geometric_mean, ratio
+from harness.layer_programs import LAYER_PROGRAMS
+from harness.program_sets import LAYERS, OF_CHAINS, OF_LEVEL2, set_of
 
 # Targets for the geometric mean of PyTorch's time over convt_ext's, per set, mode and dtype, on an H200.
 _MEANS = {

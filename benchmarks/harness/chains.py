@@ -1,4 +1,4 @@
-"""Programs of ``bench --programs`` with several consecutive transposed convolutions, and a decoder to train.
+"""Programs of ``--programs`` with several consecutive transposed convolutions, and a decoder to train.
 
 Plain ``torch.nn`` with random weights. Called by program_sets.py.
 """
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-from convt_ext.bench.layer_programs import norm_of_trained
-from convt_ext.bench.programs import Program
+from harness.layer_programs import norm_of_trained
+from harness.programs import Program
 
 
 class _Shape(NamedTuple):

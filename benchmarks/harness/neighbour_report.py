@@ -1,6 +1,6 @@
 """Prints the rows of a neighbour grid: a table per base with its neighbours, then the figures of the grid.
 
-Needs the package rich (extra ``bench``). Called by report.py for measured rows, and by dry_run.py for estimated ones.
+Needs the package rich (extra ``bench``). Called by command.py for measured and for estimated rows.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from convt_ext.bench import neighbour_summary as summary
-from convt_ext.bench.neighbour_summary import Beside
 from convt_ext.bench.runner import Row
+from harness import neighbour_summary as summary
+from harness.neighbour_summary import Beside
 
 _NUM_JUMPS, _NUM_SLOWER = 20, 40  # numbers of listed calls
 _MARKED_ABOVE = 1.5  # a neighbour's time over the floor, relative to its base's

@@ -1,4 +1,4 @@
-"""Measures the programs of ``bench --programs``: converted models and PyTorch's, eager and compiled.
+"""Measures the programs of ``--programs``: converted models and PyTorch's, eager and compiled.
 
 In mode ``eager`` the model is converted with ``fuse=True``, after tracing unless it is an ``nn.Sequential``; in
 ``compiled`` both models are compiled with ``torch.compile``, and conversion does not fuse; ``train_compiled`` trains
@@ -21,16 +21,16 @@ import torch
 from torch import nn
 
 import convt_ext
-from convt_ext.bench import program_sets, steps
-from convt_ext.bench.layer_programs import layer_of
 from convt_ext.bench.layers import select_named
 from convt_ext.bench.modes import cudnn_benchmark, without_cudnn
-from convt_ext.bench.operands import spread
-from convt_ext.bench.program_sets import AnyProgram
-from convt_ext.bench.programs import Program
+from convt_ext.bench.operands import free_memory, spread
 from convt_ext.bench.runner import Row
 from convt_ext.bench.timing import Timer
 from convt_ext.tuning import benchmark
+from harness import program_sets, steps
+from harness.layer_programs import layer_of
+from harness.program_sets import AnyProgram
+from harness.programs import Program
 
 DTYPES = tuple(steps.DTYPES)  # float32 uses TF32 if PyTorch's switches allow it
 
@@ -93,7 +93,7 @@ def run(
                 row["failure"] = f"{type(error).__name__}: {error}"
             yield row
             torch.compiler.reset()
-            steps.free_memory(device)
+            free_memory(device)
 
 
 def _empty_row(case: Case) -> Row:

@@ -1,0 +1,199 @@
+"""``python -m harness``: ``python -m convt_ext bench``, and its extensions for contributors.
+
+Exit status: 0; 1 if a row failed; 2 if nothing could be measured (no GPU, a wrong option, rich missing).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from convt_ext import _extension
+from convt_ext.bench import command as layers_command
+from convt_ext.bench import dry_run, report
+from convt_ext.bench.layers import Layer
+from convt_ext.bench.modes import Mode, by_name
+from convt_ext.bench.results import ResultFile, default_path, describe_run
+from convt_ext.bench.timing import CudaTimer, Timer
+from convt_ext.gpus import words_of
+from convt_ext.tuning import benchmark
+from harness import ahead, neighbour_report, program_report, program_rows, program_sets, programs, steps
+from harness.neighbours import select_neighbours
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m harness", description="Measure layers, programs and networks.")
+    layers_command.add_arguments(parser)
+    parser.add_argument(
+        "--neighbours",
+        action="store_true",
+        help="the neighbour grid with explicit precisions: layers, and variants that differ in one argument",
+    )
+    parser.add_argument(
+        "--steps",
+        action="store_true",
+        help="steps of whole networks in wall time, instead of layers; --budget-ms is the time of a loop of steps",
+    )
+    parser.add_argument(
+        "--programs",
+        nargs="*",
+        metavar="NAME",
+        help="layers with the following operations, and compiled training steps, instead of layers: names, globs, sets "
+        "or all; --race off runs them with PyTorch's cudnn.benchmark off",
+    )
+    modes = ", ".join(program_sets.MODES)
+    parser.add_argument(
+        "--modes",
+        type=layers_command.list_of("--modes", tuple(program_sets.MODES)),
+        metavar="LIST",
+        help=f"with --programs: {modes} (default all)",
+    )
+    parser.add_argument(
+        "--ahead",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --programs: first compile them in N processes, into Inductor's cache",
+    )
+    return parser
+
+
+def main(words: Sequence[str] | None = None, *, timer: Timer | None = None) -> int:
+    """Runs the command. A ``timer`` (in tests) replaces the GPU's; everything then runs on the CPU."""
+    argv = list(sys.argv[1:] if words is None else words)
+    args = make_parser().parse_args(argv)
+    argv = ["bench", *argv]
+    extended = args.neighbours or args.steps or args.programs is not None
+    try:
+        _check_options(args)
+        if args.summary:
+            return _print_kept(args)
+        if not extended:
+            return layers_command.run_command(args, argv, timer=timer)
+        chosen = select(args)
+    except (OSError, ValueError) as error:
+        return layers_command.refuse(str(error))
+    modes = tuple(map(by_name, layers_command.modes_of(args)))
+    console = report.make_console()
+    if args.dry_run:
+        if args.neighbours:
+            _print_neighbours(console, args, chosen, modes)
+        else:
+            _print_programs(console, chosen)
+        return 0
+    missing = None if timer is not None else layers_command.why_nothing_runs()
+    if missing:
+        return layers_command.refuse(missing)
+    if args.neighbours:
+        return layers_command.measure(args, argv, chosen, modes, timer, neighbour_report.print_grid)
+    with benchmark.forced(args.race == "on"):  # benchmarks in first calls, so that rows measure final choices
+        return _measure_programs(console, args, argv, chosen, timer)
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Raises ValueError for options that exclude each other."""
+    layers_command.check_options(args)
+    of_layers = {"--layers": args.layers, "--csv": args.csv, "--plot": args.plot, "--neighbours": args.neighbours}
+    wrong = [name for name, value in of_layers.items() if value]
+    if args.steps:
+        others = {"--dry-run": args.dry_run, "--programs": args.programs is not None}
+        wrong += [name for name, value in others.items() if value]
+    if wrong and (args.steps or args.programs is not None):
+        option, measured = ("--steps", "networks") if args.steps else ("--programs", "programs")
+        raise ValueError(f"{option} measures {measured} and does not support {', '.join(wrong)}")
+    for option, value in (("--modes", args.modes), ("--ahead", args.ahead)):
+        if value and args.programs is None:
+            raise ValueError(f"{option} requires --programs")
+    if args.neighbours and (args.csv is not None or args.default):
+        raise ValueError(
+            "--neighbours has its own layers and explicit precisions: it does not support --csv and --default"
+        )
+
+
+def select(args: argparse.Namespace) -> Sequence[Any]:
+    """Returns what the options select: layers, rows of programs, or networks.
+
+    Raises:
+        OSError, ValueError: a file or a name does not exist.
+    """
+    if args.programs is not None:
+        return program_rows.select_cases(args.programs, args.modes or tuple(program_sets.MODES))
+    if args.neighbours:
+        return select_neighbours(args.layers or ["all"])
+    return programs.PROGRAMS if args.steps else layers_command.select(args)
+
+
+def _measure_programs(
+    console: Console, args: argparse.Namespace, argv: list[str], chosen: Sequence[Any], timer: Timer | None
+) -> int:
+    """Measures rows of programs, or steps of networks with ``--steps``."""
+    device, gpu = layers_command.machine(timer)
+    if args.steps:
+        num_rows, rows = steps.num_rows(chosen), steps.run(chosen, device, args.budget_ms)
+    else:
+        if args.ahead > 0:
+            compiled = [case for case in chosen if case.mode != "eager"]
+            names = list(dict.fromkeys(case.program.name for case in compiled))
+            modes = list(dict.fromkeys(case.mode for case in compiled))
+            ahead.compile_programs(names, modes, args.race, args.ahead)
+        timer = timer or CudaTimer(device, args.budget_ms)
+        num_rows = len(chosen)
+        rows = program_rows.run(chosen, device, timer, args.budget_ms, benchmarks=args.race == "on")
+    description = describe_run(gpu, argv)
+    file = ResultFile(args.out or default_path(gpu, description["date"]), description)
+    with report.make_progress(console) as progress:
+        task = progress.add_task("starting", total=num_rows)
+        for row in rows:
+            file.add(row)
+            progress.update(task, advance=1, description=f"{row['program']} {row['mode']} {row['dtype']}")
+    file.write(complete=True)
+    program_report.print_programs(console, file.rows, f"{gpu}, torch {torch.__version__}")
+    console.print(f"written: {file.path}", markup=False)
+    return 1 if any("failure" in row for row in file.rows) else 0
+
+
+def _print_kept(args: argparse.Namespace) -> int:
+    """Prints the summaries of result files."""
+    console = report.make_console()
+    for path in args.summary:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        first: dict[str, Any] = next(iter(content["rows"]), {})
+        if "program" in first:
+            program_report.print_programs(console, content["rows"], report.title_of(path.name, content))
+            continue
+        if "base" in first:
+            neighbour_report.print_grid(console, content["rows"], report.title_of(path.name, content))
+        report.print_kept(console, path.name, content)
+    return 0
+
+
+def _print_neighbours(
+    console: Console, args: argparse.Namespace, layers: Sequence[Layer], modes: Sequence[Mode]
+) -> None:
+    """Prints the report of a neighbour grid with estimates."""
+    if _extension.load_error is not None:
+        dry_run.print_why_no_plans(console)
+        return
+    gpu = args.gpu or "H200"
+    rows = list(dry_run.planned_rows(layers, modes, args.directions, args.layouts, gpu))
+    neighbour_report.print_grid(console, rows, f"Estimates for {words_of(gpu)} (nothing is timed)")
+
+
+def _print_programs(console: Console, cases: Sequence[program_rows.Case]) -> None:
+    """Prints what ``--programs`` would measure: each program of a mode with its dtypes."""
+    table = Table(title="Programs (nothing is timed)", title_justify="left")
+    for name in ("program", "mode", "inputs", "dtypes"):
+        table.add_column(name)
+    for (program, mode), group in itertools.groupby(cases, key=lambda case: (case.program, case.mode)):
+        inputs = ", ".join("x".join(map(str, shape)) for shape in program.inputs)
+        table.add_row(escape(program.name), mode, inputs, ", ".join(case.dtype for case in group))
+    console.print(table)
