@@ -49,7 +49,7 @@ Tensor cast(const Tensor& tensor, bool half) {
   return Tensor(reinterpret_cast<AtenTensorHandle>(result));
 }
 
-// Above autograd, which records the cast.
+// Registered above autograd, so that autograd records the cast.
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CompositeImplicitAutograd, library) {
   library.impl("_autocast", TORCH_BOX(&cast));
 }

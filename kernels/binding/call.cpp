@@ -65,7 +65,7 @@ std::optional<Tensor> try_workspace(int64_t bytes, int32_t device) {
 // reported instead.
 [[noreturn]] void fail_to_allocate(int64_t bytes, int32_t device) {
   size_t free = 0, total = 0;
-  const cudaError_t status = cudaMemGetInfo(&free, &total);  // any call that accesses the GPU would do
+  const cudaError_t status = cudaMemGetInfo(&free, &total);  // any call that accesses the GPU reports the error
   if (is_of_earlier_kernel(status)) throw std::runtime_error(words_of_earlier_kernel(status));
   char gib[32];
   std::snprintf(gib, sizeof(gib), "%.2f", static_cast<double>(bytes) / (1 << 30));
@@ -99,14 +99,14 @@ void check_candidate(int64_t candidate) {
 
 namespace {
 
-// Allocates the plan's workspace, of which `kept` may already provide a part. Returns false if memory is insufficient.
-// `workspace` owns the memory.
+// Allocates the plan's workspace, or only its unpacked part if `kept` provides the packed weights. Returns false if
+// memory is insufficient. `workspace` owns the memory.
 bool add_workspace(const Plan& plan, int32_t device, Tensor* kept, Pointers* pointers,
                    std::optional<Tensor>* workspace) {
   const bool keeps = kept != nullptr && plan.packed_bytes > 0;
   if (keeps) {
     STD_TORCH_CHECK(kept->numel() * static_cast<int64_t>(kept->element_size()) >= plan.packed_bytes,
-                    "convt_ext: packed must have ", plan.packed_bytes, " bytes at least");
+                    "convt_ext: packed must have at least ", plan.packed_bytes, " bytes");
     pointers->packed = kept->mutable_data_ptr();
   }
   const int64_t bytes = plan.workspace_bytes - (keeps ? plan.packed_bytes : 0);
@@ -121,13 +121,13 @@ bool add_workspace(const Plan& plan, int32_t device, Tensor* kept, Pointers* poi
   return true;
 }
 
-// Whether another plan would sum in another order in a class that promises one. Then missing memory is an error.
+// Whether the class documents the plan's accumulation order. A failed allocation is then an error.
 bool order_is_the_plans(const ConvTProblem& problem) {
   return problem.direction == Direction::kGradWeight &&
          (problem.precision == Precision::kIeee || problem.precision == Precision::kAten);
 }
 
-// Launches the plan, then the epilogue steps that its kernel does not fuse. Returns as run_plan().
+// Launches the plan, then the epilogue steps that its kernel does not fuse. Same return value as run_plan().
 bool launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointers, int32_t device,
                  const Epilogue* epilogue) {
   const cudaStream_t stream = current_stream(device);
@@ -184,7 +184,7 @@ bool run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers po
       if (kept != nullptr || order_is_the_plans(problem)) break;
     } else {
       // Kept weights have the layout of the first plan, and the caller assumes that they are packed in it.
-      STD_TORCH_CHECK(kept == nullptr, "convt_ext: with packed weights input and weight must begin on 16 bytes");
+      STD_TORCH_CHECK(kept == nullptr, "convt_ext: with packed weights input and weight must be aligned to 16 bytes");
     }
     if (wants_choice && number == 0) plans = cached_plans(problem, info);  // they start with the choice
   }

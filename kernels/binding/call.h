@@ -95,9 +95,9 @@ struct Candidate {
 
 // Runs the candidate on the current stream of `device`, which must be the current device. The caching allocator
 // provides the workspace. If the allocation fails, a plan with a smaller workspace is used, unless that would change a
-// promised order of sums. `kept` replaces the part of the workspace for packed weights and must be large enough; then
-// only the first plan is used. `epilogue`: steps on the result. Returns whether pointers.grad_bias is written. Throws
-// like empty_result().
+// documented accumulation order. `kept` replaces the part of the workspace for packed weights and must be large enough;
+// then only the first plan is used. `epilogue`: steps on the result. Returns whether pointers.grad_bias is written.
+// Throws like empty_result().
 bool run_plan(const ConvTProblem& problem, const Candidate& candidate, Pointers pointers, int32_t device,
               torch::stable::Tensor* kept = nullptr, const Epilogue* epilogue = nullptr);
 

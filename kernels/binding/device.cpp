@@ -47,14 +47,14 @@ DeviceInfo planned_for(const DeviceInfo& own) {
                                 &clock_mhz, &copy_gb_per_s, &end);
   STD_TORCH_CHECK(found == 6 && text[end] == '\0' && capability > 0 && num_sms > 0 && shared_per_block > 0 &&
                       shared_per_sm > 0 && clock_mhz > 0 && copy_gb_per_s > 0,
-                  "convt_ext: CONVT_EXT_PLAN_FOR must be six positive numbers with commas between them (compute "
+                  "convt_ext: CONVT_EXT_PLAN_FOR must be six positive numbers separated by commas (compute "
                   "capability as 80, multiprocessors, shared memory per block and per multiprocessor in bytes, MHz, "
                   "GB/s), got ",
                   text);
   STD_TORCH_CHECK(capability <= own.compute_capability && shared_per_block <= own.shared_per_block,
                   "convt_ext: CONVT_EXT_PLAN_FOR describes a GPU of compute capability ", capability, " with ",
-                  shared_per_block, " bytes of shared memory a block; this one has ", own.compute_capability, " and ",
-                  own.shared_per_block, ", and would not run its plans");
+                  shared_per_block, " bytes of shared memory per block; this GPU has ", own.compute_capability, " and ",
+                  own.shared_per_block, " and cannot run its plans");
   return {capability, num_sms, shared_per_block, shared_per_sm, clock_mhz * 1e-3, static_cast<double>(copy_gb_per_s)};
 }
 

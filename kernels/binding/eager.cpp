@@ -1,7 +1,7 @@
 // The ops of eager calls. A call is identified by an index of its arguments, because reading lists takes longer than
 // finding a plan. The autograd node is one of PyTorch's.
 //
-// The stable ABI has no autograd nodes, and a node in Python takes a third of the time of a small backward pass.
+// The stable ABI has no autograd nodes, and a node in Python costs a third of the time of a small backward pass.
 // PyTorch has a node for convolutions of unknown devices: aten::convolution_overrideable saves input, weight and its
 // lists, and its backward calls aten::convolution_backward_overrideable for the required gradients. PyTorch calls
 // neither for CUDA tensors. This file implements both for CUDA, with the call's index as `groups` and empty lists.
@@ -38,7 +38,8 @@ Call to_call(const List& numbers) {
   STD_TORCH_CHECK(
       numbers.size() == 17,
       "convt_ext: numbers must be stride, padding and output_padding, 2 each, groups, dilation, 2, precision, "
-      "channels_last, the weight's, the preferred candidates, 3, what is PyTorch's, and one more, got a list of ",
+      "channels_last, the weight's, the preferred candidates, 3, the directions of PyTorch, and one more, got a list "
+      "of ",
       numbers.size());
   for (int i = 12; i < 15; ++i) {
     STD_TORCH_CHECK(numbers[i] >= 0, "convt_ext: a preferred candidate must not be negative, got ", numbers[i]);

@@ -27,7 +27,7 @@ class Epilogue {
   Epilogue(const EpilogueArguments& arguments, const int64_t* size, const int64_t* stride, DataType dtype,
            int32_t device);
 
-  // The leading steps that a kernel that fuses these can run in its fixed order.
+  // The leading steps that a kernel with these fusions can run in its fixed order.
   epilogue::Program program(epilogue::Fuses fuses) const;
 
   // Runs the steps from `first` on over the dense result, on the current stream. `exact`: round like PyTorch's separate

@@ -122,7 +122,7 @@ class Gatherer {
             exists ? params_.k_channels - box.channel : 0};
   }
 
-  // Issues the copies of a batch. Returns which items begin in upper halves. The instructions per word determine the
+  // Issues the copies of a batch. Returns which items start in upper halves. The instructions per word determine the
   // throughput: few warps gather, and each instruction waits for the previous one.
   __device__ __forceinline__ uint32_t copy(const Box& box, int32_t first_place, int32_t first_vector) {
     uint32_t halves = 0;

@@ -135,7 +135,7 @@ __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, con
   }
 }
 
-// Gradients of which a thread holds less than 16 bytes of a channel. Threads of adjacent positions exchange one of
+// Stores gradients if a thread holds less than 16 bytes of a channel. Threads of adjacent positions exchange one of
 // their two channels, so that each stores twice as many results of the other. Requires four positions to be contiguous
 // in memory (params.exchange).
 template <typename Shape>

@@ -42,11 +42,12 @@ void estimate_in_proportion(double longer, Plan* plan);
 inline constexpr int64_t kMaxWorkspaceBytes = int64_t{256} << 20;
 
 // Limit on the pixels that one float32 accumulator of a gradient of the weight adds, if the workspace allows. It bounds
-// rounding errors. It is the same on all GPUs, because it determines the order of sums.
+// rounding errors. It is the same on all GPUs, because it determines the accumulation order.
 inline constexpr int64_t kLongestChain = 16384;
 
-// Shared memory of a CTA in the gradient of the weight on CUDA cores. It determines tiles and chunks, and so the order
-// of sums. All GPUs use the limit of compute capability 7.5, which is the smallest (1 KiB is reserved by the system).
+// Shared memory of a CTA in the gradient of the weight on CUDA cores. It determines tiles and chunks, and so the
+// accumulation order. All GPUs use the limit of compute capability 7.5, which is the smallest (1 KiB is reserved by the
+// system).
 inline constexpr int32_t kGradWeightShared = 63 * 1024;
 
 // Bytes of `slabs` slabs, or 2^60 if that exceeds any memory.

@@ -65,8 +65,8 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
 }
 
 void write_phases(JsonWriter& json, const char* name, const Axis& axis) {
-  // The listing is for people. Long lists are cut. Axes for which make_phase() would search long for first taps are
-  // omitted.
+  // The listing is for human readers. Long lists are truncated. Axes with a long search for first taps in make_phase()
+  // are omitted.
   constexpr int32_t kMostPhases = 64, kMostTaps = 64, kMostSearched = 1 << 16;
   const int32_t searched = std::min(axis.kernel, axis.stride / greatest_common_divisor(axis.stride, axis.dilation));
   const int32_t listed = searched > kMostSearched ? 0 : std::min(num_phases(axis), kMostPhases);

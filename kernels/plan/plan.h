@@ -88,7 +88,7 @@ void set_launch(const Layout& layout, Plan* plan) {
 }
 
 // All legal plans worth considering, the best estimate first. Never empty for a legal problem. Throws
-// std::invalid_argument if no kernel supports the class (for example, a class that its dtype does not have).
+// std::invalid_argument if no kernel supports the class (for example, a class that its dtype does not support).
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device);
 
 // Indices into candidate_plans() of at most `most` plans to benchmark, the planner's choice first. Prefers short

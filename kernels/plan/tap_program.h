@@ -4,7 +4,7 @@
 //     grad_input: source = grad_output, result = grad_input, one result phase; taps are grouped by the residue
 //                 of the source coordinate modulo the stride, and each residue has its own window ("sub-tile")
 //
-// In a tile that begins at position p, element e of a window is source coordinate (p + shift + e) * step + residue.
+// In a tile that starts at position p, element e of a window is source coordinate (p + shift + e) * step + residue.
 // The taps of a run are a product of two arithmetic progressions, so a kernel iterates over them with two additions.
 // Called by: plan/ and launch/ of the engines that pack weights in its order (flat, patch, rows, nhwc). Must not know:
 // torch, CUDA, tiles.

@@ -1,4 +1,4 @@
-// Every kernel of the rows engine, one row each.
+// Kernels of the rows engine, one row each.
 #pragma once
 
 #include "plan/kernel_table.h"
@@ -41,7 +41,6 @@ inline constexpr StridedInstance kStridedInstances[] = {
     {{{DataType::kFloat16, Precision::kHalf, 64}, StridedForm::kGather, 3, false}, "strided_f16_gather_k3_64"},
 };
 
-// For weights of kWindowKernelH x kernel_w taps.
 struct WindowInstance : WindowShape {
   const char* name;
 };
@@ -73,7 +72,7 @@ inline constexpr WindowInstance kWindowInstances[] = {
     {{{DataType::kFloat16, Precision::kHalf, 32}, 7}, "window_f16_32x7"},
 };
 
-// The kernel of a row of each list.
+// Return the kernel of row `instance`.
 namespace rows_sm90a::strided {
 const void* kernel_of(int32_t instance);
 }

@@ -1,7 +1,6 @@
-// The rows engine's kernels: one persistent CTA an SM, two warpgroups that multiply, others that load and, of `window`,
-// store. Every result is one sum in one warpgroup's accumulator, or of `strided` one for each CTA of a cluster or
-// warpgroup that shares the tile, in an order that does not depend on timing. What does not exist of the source is
-// zeros.
+// Kernels of the rows engine: one persistent CTA per SM, with two consumer warpgroups. Each result is accumulated by
+// one warpgroup or, in `strided`, by one per CTA or warpgroup that splits the tile, in an order that does not depend on
+// timing. Outside the source, zeros are read.
 #pragma once
 
 #include "hopper/kernel.cuh"
@@ -14,8 +13,8 @@
 #include "rows_sm90a/window_epilogue.cuh"
 #include "rows_sm90a/window_mainloop.cuh"
 
-// Warpgroups that multiply store a tile. One thread copies boxes of the source by tensor map, or many threads elements
-// where there is none, and one thread packed weights.
+// Consumers also store the results. One thread copies the source, or 96 threads copy it by elements if it is not
+// aligned to 16 bytes. Another thread copies packed weights.
 namespace convt::rows_sm90a::strided {
 
 #ifdef CONVT_HAS_WGMMA
@@ -25,7 +24,7 @@ __device__ __forceinline__ int32_t box_bytes(const Params& params) {
   return params.tile_images * params.box_rows * Shape::kStageChannels * params.pitch * Shape::kElement;
 }
 
-// A source that does not begin on 16 bytes, one element at a time.
+// Copies a stage of a source that is not aligned to 16 bytes, one element at a time.
 template <typename Shape>
 __device__ __forceinline__ void copy_box(const Params& params, uint32_t s_box, const int32_t (&at)[4],
                                          int32_t last_channel, int32_t thread) {
@@ -50,7 +49,8 @@ __device__ __forceinline__ void copy_box(const Params& params, uint32_t s_box, c
   }
 }
 
-// Whole images that exist, each of a channel one copy: what lies beside them is never read.
+// Copies the images of a stage, one bulk copy per image and channel. Images beyond the batch are neither copied nor
+// read.
 template <typename Shape>
 __device__ __forceinline__ void copy_images(const Params& params, uint32_t s_box, const int32_t (&at)[4],
                                             uint32_t barrier) {
@@ -81,7 +81,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Chunks& 
                      params.whole_images ? 0 : source_row<Shape>(tile, tile.row), tile.image};
     for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk, at[1] += Shape::kStageChannels) {
       const uint32_t s_box = s_source + ring.slot() * params.stage_bytes;
-      ring.wait_empty();  // the consumers have read what was here
+      ring.wait_empty();  // the consumers have released the slot
       if constexpr (kByMap) {
         if (params.image_copies) {
           copy_images<Shape>(params, s_box, at, ring.full());
@@ -109,7 +109,7 @@ __device__ __forceinline__ void load_weights(const Params& params, const Chunks&
     for (int32_t chunk = chunks.begin; chunk < chunks.end; ++chunk) {
       for (int32_t slot = 0; slot < Shape::kStageSlots; ++slot) {
         const uint32_t s_slot = s_weights + ring.slot() * Shape::kSlotBytes;
-        ring.wait_empty();  // the consumers have multiplied what was here
+        ring.wait_empty();  // the consumers have released the slot
         ptx::mbarrier_expect(ring.full(), Shape::kSlotBytes);
         const WeightCopy* copies = params.copies + (tile.phase + slot) * params.num_copies;
         for (int32_t i = 0; i < params.num_copies; ++i) {
@@ -166,7 +166,7 @@ struct Convolution : hopper::Slots<Params> {
         multiply_tile<Shape>(acc, params, of_products, chunks, s_source, s_weights, s_zeros, &sources, &weights,
                              Shape::kAlternate ? warp / 4 : 0);
       }
-      // Where tiles are few, the warpgroups of a CTA or the CTAs of a cluster share one.
+      // If tiles are few, the warpgroups of a CTA or the CTAs of a cluster split one.
       constexpr int kPlanes = 2 * Shape::kPhases, kBlocks = Shape::kN / 8;
       const auto of_plane = [&](int plane) { return acc.r[plane / 2][plane % 2]; };
       ClusterSlice mine = share;
@@ -176,7 +176,7 @@ struct Convolution : hopper::Slots<Params> {
       } else if (params.splits > 1) {
         reduce::reduce_scatter_dsmem<kConsumerThreads, kPlanes, kBlocks>(of_plane, params.splits, mine, s_source);
       }
-      ptx::opaque(number);  // what follows from it takes registers from the products
+      ptx::opaque(number);  // keeps the tile's coordinates out of registers during the products
       const Tile tile = tile_of(params, number);
       const Quad quad = quad_of_thread<Shape>(params, tile);
       if constexpr (Shape::kOutput) {
@@ -188,13 +188,13 @@ struct Convolution : hopper::Slots<Params> {
       } else {
         store_gradient<Shape>(acc, params, tile, quad, mine);
       }
-      if constexpr (Shape::kAlternate) break;  // there are no more tiles than CTAs, and the compiler keeps rings apart
+      if constexpr (Shape::kAlternate) break;  // a CTA has at most one tile, so ring state need not be loop-carried
     }
   }
 
   __device__ __forceinline__ void run_producer(int32_t warp) const {
     if (warp == kStridedLoaders / 32) {
-      ptx::wait_for_previous_kernel();  // which packs; everything before it is done since it began
+      ptx::wait_for_previous_kernel();  // only this role waits for the packing kernel, which starts after all others
       if (ptx::elect_one()) load_weights<Shape>(params, chunks, s_weights, weights());
     } else if (!params.has_map) {
       load_source<Shape, false>(params, chunks, s_source, sources(),
@@ -208,12 +208,12 @@ struct Convolution : hopper::Slots<Params> {
 
 }  // namespace convt::rows_sm90a::strided
 
-// Seven warps store a tile while the next one is multiplied, and one thread loads.
+// Seven warps store a tile during the next tile's products. One thread loads.
 namespace convt::rows_sm90a::window {
 
 #ifdef CONVT_HAS_WGMMA
 
-// By one thread: a copy for a stage's weights and one for each class of its source.
+// Called by one thread. Per stage it issues one copy of weights and one per source class.
 template <typename Shape>
 __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_slots, Ring ring) {
   for (int32_t number = first_tile(params); number < params.num_tiles; number += tile_step()) {
@@ -226,7 +226,7 @@ __device__ __forceinline__ void load_tiles(const Params& params, uint32_t s_slot
     int32_t channel = tile.group * params.k_channels;
     for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
       const uint32_t s_slot = s_slots + ring.slot() * params.slot_bytes;
-      ring.wait_empty();  // the consumers have multiplied what was here
+      ring.wait_empty();  // the consumers have released the slot
       ptx::mbarrier_expect(ring.full(), params.source_bytes + Shape::kWeightBytes);
       uint32_t s_box = s_slot;
       for (int32_t i = row; i < row + row_classes; ++i) {
@@ -268,7 +268,7 @@ struct Convolution {
   __device__ __forceinline__ void init_barriers() const {
     if (threadIdx.x > 0) return;
     pipeline::init_slots(s_barriers, 0, params.source_slots, 1, kWindowWarps);
-    // Every thread says for itself what it has written and read of a warpgroup's results.
+    // Every thread arrives after its own writes or reads of a warpgroup's staged results.
     pipeline::init_slots(s_staged_barriers, 0, 2, kWindowWarps / 2 * 32, kWindowStoreWarps * 32);
     ptx::fence_mbarrier_init();
   }
@@ -298,7 +298,7 @@ struct Convolution {
       }
 #pragma unroll
       for (int piece = 0; piece < Shape::kStagedPieces; ++piece, parity ^= 1) {
-        ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // what was here has been stored
+        ptx::mbarrier_wait(s_staged_barriers + 16 * consumer + 8, parity);  // the store warps have released the buffer
         const uint32_t s_mine = s_staged + consumer * Shape::kStagedBytes;
         if (params.steps.num_steps == 0) {
           stage_piece<Shape, false>(acc, piece, params, tile_of(params, number), warp, s_mine);
@@ -314,7 +314,7 @@ struct Convolution {
     if (warp > 0) {
       store_tiles<Shape>(params, warp - 1, s_staged, s_staged_barriers);
     } else if (ptx::elect_one()) {
-      ptx::wait_for_previous_kernel();  // which packs; consumers touch nothing before their first stage is here
+      ptx::wait_for_previous_kernel();  // the packing kernel; consumers wait for their first stage
       load_tiles<Shape>(params, s_slots, Ring(s_barriers, params.source_slots));
     }
   }

@@ -22,7 +22,7 @@ TapProgram tap_program_of(const ConvTProblem& problem, const Plan& plan) {
   return program;
 }
 
-// Queues the packing of the weights, unless they are packed, and fills what the kernels' parameters have in common.
+// Launches the packing kernel, unless the weights are packed, and sets the parameters that both kernels share.
 template <typename Params>
 pack::Params begin_launch(const ConvTProblem& problem, const Plan& plan, const RowsTile& tile, int32_t tap_bytes,
                           const TapProgram& program, const Pointers& pointers, cudaStream_t stream, Params* params) {
@@ -54,8 +54,8 @@ const void* source_of(const ConvTProblem& problem, const Pointers& pointers) {
   return problem.direction == Direction::kForward ? pointers.x : pointers.y;
 }
 
-// A slot has all taps of a stage and H phase as they are packed, for a 3 x 3 kernel of both H phases, or those of a row
-// of the gradient's window: first of the even columns, then of the odd ones, which are packed apart.
+// Forward: a slot contains all taps of one H phase, or of both for a 3 x 3 kernel, in packed order. Gradient: it
+// contains the taps of one row, even columns first, then odd columns, which are packed separately.
 void set_weight_copies(const TapProgram& program, const pack::Params& weights, bool forward,
                        rows_sm90a::strided::Params* params) {
   const int32_t tap_bytes = weights.tap_bytes;
@@ -82,7 +82,7 @@ void set_weight_copies(const TapProgram& program, const pack::Params& weights, b
   }
 }
 
-// The source, as a tensor map too where it begins on 16 bytes: a tensor may begin in the middle of a vector.
+// Sets the source. A tensor map requires an address aligned to 16 bytes, which tensors need not have.
 void set_source(const ConvTProblem& problem, const StridedShape& shape, const StridedTile& tile, const void* source,
                 rows_sm90a::strided::Params* params) {
   const GemmShape gemm = make_gemm_shape(problem);
@@ -109,12 +109,12 @@ void set_source(const ConvTProblem& problem, const StridedShape& shape, const St
   if (tile.whole_images) {
     box.sizes[0] *= gemm.source_h;
     box.sizes[2] = 1;
-    box.strides[1] = stride[1];  // of no meaning, but a multiple of 16 bytes
+    box.strides[1] = stride[1];  // unused, because the size is 1
   }
   params->map = make_tensor_map(problem.dtype, box);
 }
 
-// The weights' taps in the order of the source that they read: the other way round in the forward pass.
+// Orders taps by the source coordinates that they read. In forward this reverses them.
 void order_by_source(Direction direction, TapProgram* program) {
   if (direction != Direction::kForward) return;
   TapRun& run = program->runs[0];
@@ -124,8 +124,8 @@ void order_by_source(Direction direction, TapProgram* program) {
   run.kw_step = -run.kw_step;
 }
 
-// A class of the source's rows and channels as [image][row][channel][column], columns innermost, from the 16 bytes on
-// in which its rows begin.
+// Map of a class of the source's rows and channels, [image][row][channel][column]. It starts at the 16-byte vector that
+// contains the start of the first row.
 CUtensorMap map_source(const ConvTProblem& problem, const WindowShape& shape, const WindowTile& tile,
                        const void* source, int32_t row_class, int32_t channel_class) {
   const GemmShape gemm = make_gemm_shape(problem);

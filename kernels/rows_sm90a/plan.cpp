@@ -18,12 +18,12 @@ constexpr int32_t kMostOfBox = 256;  // elements along a dimension of a tensor m
 constexpr int64_t kMostTiles = int64_t{1} << 30;
 
 bool computes(const RowsShape& shape, const ConvTProblem& problem) {
-  // Beyond a group's last channel a stage would have the next group's, not zeros.
+  // A stage that exceeds a group would contain channels of the next group instead of zeros.
   return shape.dtype == problem.dtype && shape.precision == problem.precision &&
          (problem.groups == 1 || make_gemm_shape(problem).k_channels % shape.channels() == 0);
 }
 
-// Counts the tiles, each with some images; false where there are too many.
+// Counts the tiles of `images` images each. Returns false if there are too many.
 bool set_grid(const ConvTProblem& problem, int32_t phases, int32_t inner, int32_t outer, int32_t images,
               RowsTile* plan) {
   const int32_t channels = ceil_div(make_gemm_shape(problem).n_channels, plan->block_n);
@@ -38,7 +38,7 @@ bool doubles(const Axis& axis) {
          axis.out == 2 * axis.in;
 }
 
-// What of the source begins on 16 bytes, as a tensor map wants it, and has columns that are neighbours.
+// The unit of the source that is aligned to 16 bytes, as tensor maps require, and contiguous.
 enum class OnVectors { kNothing, kImages, kRows };
 
 OnVectors source_on_vectors(const ConvTProblem& problem) {
@@ -54,8 +54,8 @@ OnVectors source_on_vectors(const ConvTProblem& problem) {
   return stride[2] == columns && rows * columns % vector == 0 ? OnVectors::kImages : OnVectors::kNothing;
 }
 
-// Rows that the longest tile of a strip touches. How a tile lies in its rows repeats after as many tiles as a row has
-// quads.
+// Maximum number of rows that a tile of a strip covers. The tiles' offsets in their rows repeat after `quads_of_row`
+// tiles.
 int32_t most_rows(int32_t quads_of_row, int32_t strip_quads, int32_t tile_quads) {
   int32_t rows = 0;
   for (int32_t begin = 0; begin < std::min(strip_quads, quads_of_row * tile_quads); begin += tile_quads) {
@@ -65,7 +65,7 @@ int32_t most_rows(int32_t quads_of_row, int32_t strip_quads, int32_t tile_quads)
   return rows;
 }
 
-// What a tile has of images, and a stage of the source, or false where it does not fit.
+// Sets a tile's images and quads, and the source layout of a stage. Returns false if it does not fit.
 bool lay_out_source(const ConvTProblem& problem, const StridedShape& shape, StridedTile* plan) {
   const int32_t most_quads = shape.quads(), step = shape.step(), vector = shape.vector();
   plan->strip_width = std::min(problem.w.in, kStridedStripWidth);
@@ -78,7 +78,8 @@ bool lay_out_source(const ConvTProblem& problem, const StridedShape& shape, Stri
     plan->tile_images = static_cast<int32_t>(std::min<int64_t>(most_quads / strip_quads, problem.batch));
     plan->tile_quads = plan->tile_images * strip_quads;
   }
-  // Lanes 0 to 7 read two quads of four channels at a time, in half precision of every other channel.
+  // Pads a channel's row against bank conflicts. Eight lanes read two quads of four channels (in half precision: of
+  // every other channel) at a time.
   const auto without_conflicts = [&](int32_t elements) {
     const int32_t vectors = ceil_div(elements, vector);
     if (shape.output() && shape.element() == 4) return ((vectors + 1) / 4 * 4 + 2) * vector;  // 4 * n + 2
@@ -87,7 +88,7 @@ bool lay_out_source(const ConvTProblem& problem, const StridedShape& shape, Stri
   const int64_t image = int64_t{step} * step * problem.h.in * problem.w.in;  // elements
   plan->whole_images = strip_quads <= most_quads && plan->strip_width == problem.w.in &&
                        source_stride(problem)[2] == step * problem.w.in && image % vector == 0;
-  // A longer image is one copy, if no channel beyond the last would have to be zero.
+  // Longer images need bulk copies, which do not fill missing channels with zeros.
   plan->image_copies = plan->whole_images && without_conflicts(static_cast<int32_t>(image)) > kMostOfBox;
   if (plan->image_copies && make_gemm_shape(problem).k_channels % shape.channels() != 0) {
     plan->whole_images = plan->image_copies = false;
@@ -100,7 +101,7 @@ bool lay_out_source(const ConvTProblem& problem, const StridedShape& shape, Stri
     const int32_t tile_rows =
         strip_quads <= most_quads ? problem.h.in : most_rows(quads_of_row, strip_quads, most_quads);
     plan->box_rows = step * (tile_rows - 1) + shape.rows();
-    // Strips have their neighbours' columns beside them, on vectors.
+    // A strip's box also contains one vector of each adjacent strip.
     plan->box_lead = plan->strip_width == problem.w.in ? 0 : vector;
     plan->pitch = without_conflicts(step * plan->strip_width + 2 * plan->box_lead);
   }
@@ -108,17 +109,17 @@ bool lay_out_source(const ConvTProblem& problem, const StridedShape& shape, Stri
   return (plan->pitch <= kMostOfBox || plan->image_copies) && plan->box_rows <= kMostOfBox;
 }
 
-// Everything that follows from the instance and the number of splits, or false where it does not fit.
+// Completes the plan from its instance and number of splits. Returns false if it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const StridedShape& shape, Plan* whole) {
   StridedTile& plan = tile_of<StridedTile>(*whole);
   plan.alternate = shape.alternate;
   if (!lay_out_source(problem, shape, &plan)) return false;
   const int32_t phases = shape.output() && !shape.all_phases() ? 2 : 1;
-  // Tiles of whole images have a strip or more.
+  // 1 if a tile contains whole strips.
   const int32_t strip_tiles = ceil_div(problem.h.in * (plan.strip_width / 4), plan.tile_quads);
   const int32_t strips = ceil_div(problem.w.in, plan.strip_width);
   if (!set_grid(problem, phases, strip_tiles, strips, plan.tile_images, &plan)) return false;
-  // Clusters lie within groups of SMs that are no multiple of 4 SMs.
+  // Clusters are placed within groups of SMs whose size is not a multiple of 4.
   const int32_t clustered = plan.splits > 2 ? device.num_sms * 7 / 8 : device.num_sms;
   if (plan.splits > 1 && (int64_t{plan.num_tiles} * plan.splits > clustered || plan.num_chunks < 2 * plan.splits))
     return false;
@@ -128,7 +129,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   const int32_t slot_bytes = shape.slot_bytes();
   const int32_t barrier_bytes = kStridedZeroBytes + 16 * (kMostSourceSlots + kMostWeightSlots);
   const int64_t left = device.shared_per_block - barrier_bytes;
-  // As many stages of the source as leave as many of the weights, or 6 rows of them.
+  // As many source slots as leave as many weight slots, or 6 if a weight slot is one row of a stage.
   const int32_t slots_of_stage = shape.rows() / shape.slot_rows();
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
     const int32_t wanted = slots_of_stage == 1 ? slots : 6;
@@ -138,29 +139,29 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   plan.weights_begin = plan.source_slots * plan.stage_bytes;
   plan.weight_slots =
       static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
-  // Warpgroups that alternate may be as many stages apart as there are slots of the source. Each has slots of its own,
-  // and they are no round of the weights' slots apart: so neither takes a barrier's parity for that of two rounds
-  // before.
+  // Alternating warpgroups have separate source slots, and the stages that they multiply differ by less than the number
+  // of source slots. This is less than a round of the weight slots, so that neither mistakes a barrier's parity for
+  // that of two rounds before.
   if (plan.alternate && (plan.source_slots % 2 != 0 || plan.weight_slots < plan.source_slots)) return false;
   plan.zeros_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
   plan.barriers_begin = plan.zeros_begin + kStridedZeroBytes;
   whole->shared_bytes = plan.zeros_begin + barrier_bytes;
-  // Accumulators of CTAs, or of warpgroups, are exchanged where stages were.
+  // CTAs or warpgroups exchange accumulators in the memory of the stages.
   return (plan.splits == 1 && !plan.alternate) || 4 * shape.sums() <= plan.zeros_begin;
 }
 
-// Microseconds, of which `pack_us` is the packing: in the other kernel's stages half precision waits for L2 alone, tf32
-// as long for its products, tf32x3 for these alone. Constants from a fit to 80 measurements of 8 layers on an H200, for
-// tf32x3 to 40.
+// Sets the estimates. A stage takes the time of its products or, if longer, of its L2 reads (half precision), or the
+// mean of both (TF32). In tf32x3 only products count. Fitted to 80 measurements of 8 layers on an H200, for tf32x3
+// to 40.
 void estimate(const ConvTProblem&, const DeviceInfo& device, const StridedShape& shape, Plan* whole) {
   const StridedTile& plan = tile_of<StridedTile>(*whole);
   const double element = shape.element();
   const double taps = shape.output() ? shape.slot_taps() : shape.kernel * shape.kernel;
   const bool split = shape.terms() > 1;
-  const int32_t warpgroups = plan.alternate ? 1 : kStridedConsumers;  // of a stage
+  const int32_t warpgroups = plan.alternate ? 1 : kStridedConsumers;  // per stage
   const double products = (split ? 3 : 1) * taps * 2 * warpgroups * plan.block_n / 2 / (920 * device.clock_ghz);
   const double bytes = (taps * shape.tap_bytes() + plan.stage_bytes) / (plan.alternate ? 60e3 : 43e3);
-  const double beside = shape.output() && shape.kernel == 4 ? 1.16 : 1.07;  // what does not run while products do
+  const double beside = shape.output() && shape.kernel == 4 ? 1.16 : 1.07;  // other instructions, which delay products
   const double stage =
       split ? beside * products : std::max(products, shape.element() == 4 ? (products + bytes) / 2 : 1.1 * bytes);
   const double stores = shape.sums() * element * (shape.output() ? 3.5e-5 : 2.8e-5);
@@ -172,7 +173,8 @@ void estimate(const ConvTProblem&, const DeviceInfo& device, const StridedShape&
   whole->estimate_us = (plan.alternate ? 10.5 : 12.5) + pack + std::max(whole->compute_us, whole->memory_us / 0.71);
 }
 
-// Finds the classes of the source's rows and channels; false where it has too many, or no tensor maps.
+// Finds the classes of the source's rows and channels. Returns false if they are too many or tensor maps do not support
+// them.
 bool find_classes(const ConvTProblem& problem, WindowTile* plan) {
   const int64_t* source = source_stride(problem);
   const GemmShape gemm = make_gemm_shape(problem);
@@ -181,7 +183,7 @@ bool find_classes(const ConvTProblem& problem, WindowTile* plan) {
   const int64_t sizes[3] = {problem.batch, all_channels, gemm.source_h};
   int32_t classes[3] = {1, 1, 1};  // of images, channels, rows
   for (int axis = 0; axis < 3; ++axis) {
-    constexpr int64_t kMostBytes = kMapStrideLimit / kWindowMaps;  // a class steps over the others
+    constexpr int64_t kMostBytes = kMapStrideLimit / kWindowMaps;  // a class's stride is a multiple of the source's
     if (sizes[axis] == 1) continue;
     if (source[axis] <= 0 || source[axis] * bytes >= kMostBytes) return false;
     while (source[axis] * bytes * classes[axis] % 16 != 0) classes[axis] *= 2;
@@ -192,14 +194,14 @@ bool find_classes(const ConvTProblem& problem, WindowTile* plan) {
   return classes[0] == 1 && classes[1] <= 4 && classes[1] * classes[2] <= kWindowMaps && all_channels % classes[1] == 0;
 }
 
-// What follows from the problem alone, or false where this family has no kernel for it.
+// Sets what depends only on the problem. Returns false if `window` does not support it.
 bool lay_out_problem(const ConvTProblem& problem, WindowTile* plan) {
   for (const Axis* axis : {&problem.h, &problem.w}) {
     if (axis->stride != 1 || axis->dilation != 1) return false;
   }
   const GemmShape gemm = make_gemm_shape(problem);
   const int64_t *source = source_stride(problem), *result = result_stride(problem);
-  // Neither the source nor the result may have anything between the columns of a row.
+  // Columns of source and result must be contiguous.
   if (problem.h.kernel != kWindowKernelH || (gemm.source_w > 1 && source[3] != 1) ||
       (gemm.result_w > 1 && result[3] != 1) || !find_classes(problem, plan)) {
     return false;
@@ -213,28 +215,27 @@ bool lay_out_problem(const ConvTProblem& problem, WindowTile* plan) {
   return true;
 }
 
-// Tiles without overlap store whole sectors of memory alone, of so many elements.
+// Whether tiles without overlap store only whole sectors of `sector` elements.
 bool on_sectors(const ConvTProblem& problem, const WindowTile& plan, int32_t sector) {
   return plan.begin_w % sector == 0 && make_gemm_shape(problem).result_w % sector == 0;
 }
 
-// Elements from one channel of a stage to the next: the tile's columns, those beside them that taps read, and those by
-// which rows begin behind 16 bytes. Windows are then read without bank conflicts, but by float32 whose channels are not
-// all alike.
+// Elements between channels of a stage: the tile's columns, the halo, and the largest shift of rows. Loads of windows
+// have no bank conflicts, except in float32 with several channel classes.
 int32_t window_pitch(const WindowShape& shape, const WindowTile& plan) {
   if (plan.channel_classes > 2 || (plan.channel_classes > 1 && shape.element() == 2)) return plan.tile_w + 16;
   const int32_t shift = shape.vector() - shape.vector() / std::max(plan.row_classes, plan.channel_classes);
   return plan.tile_w + (shape.kernel_w - 1 + shift <= 8 ? 8 : 24);
 }
 
-// Everything that follows from the instance, the tile's columns and the overlap, or false where it does not fit.
+// Completes the plan from its instance, tile width and overlap. Returns false if it does not fit.
 bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const WindowShape& shape, Plan* whole) {
   WindowTile& plan = tile_of<WindowTile>(*whole);
   if (plan.row_classes * plan.channel_classes > 1 && !shape.reads_classes()) return false;
   plan.tile_h = shape.tile_h(plan.tile_w);
   plan.pitch = window_pitch(shape, plan);
   plan.slot_bytes = plan.row_classes * plan.box_rows() * 32 * plan.pitch + shape.weight_bytes();
-  const auto barrier_bytes = [](int32_t slots) { return 16 * (slots + 2); };  // of stages and of warpgroups' results
+  const auto barrier_bytes = [](int32_t slots) { return 16 * (slots + 2); };  // of stages and of staged results
   const int32_t staged_bytes = 2 * shape.staged_bytes();
   const int32_t left = device.shared_per_block - staged_bytes - barrier_bytes(kMostSourceSlots);
   plan.source_slots = std::min(left / plan.slot_bytes, kMostSourceSlots);
@@ -252,9 +253,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
   return true;
 }
 
-// Microseconds: one kernel packs the weights, the other's tiles take as long as the longer of what products and loads
-// take and of what the stores take, and a constant; all of it takes longer the more it moves. Constants from a fit to
-// 190 measurements of 5 layers in both directions and classes on an H200, those of tf32x3 to 162 of 14 layers.
+// Sets the estimates: the time to pack weights, and per tile a constant plus the longer of products with loads and of
+// stores, plus a tenth of the time of the memory traffic. Fitted to 190 measurements of 5 layers in both directions and
+// classes on an H200, for tf32x3 to 162 of 14 layers.
 void estimate(const ConvTProblem& problem, const DeviceInfo& device, const WindowShape& shape, Plan* whole) {
   const WindowTile& plan = tile_of<WindowTile>(*whole);
   const GemmShape gemm = make_gemm_shape(problem);
@@ -262,12 +263,12 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   const double products =
       2.0 * plan.num_chunks * kWindowKernelH * shape.kernel_w * shape.warp_rows() * shape.block_n * (split ? 3 : 1);
   const int32_t classes = plan.row_classes * plan.channel_classes;
-  // The three products of tf32x3 are slower than that, and hide the loads.
+  // Each of the three products of tf32x3 takes longer, which hides the loads.
   const double compute = (split ? (shape.block_n == 64 ? 1.16 : 1.26) * products
                                 : 0.837 * products + 0.0313 * static_cast<double>(plan.num_chunks) * plan.slot_bytes) *
                              (shape.element() == 2 && shape.block_n == 32 ? 1.05 : 1) +
                          (classes > 1 ? 55.0 * plan.num_chunks * classes : 0);
-  // Whole sectors cost nothing beside products; others leave in pieces, and a row's ends in smaller ones.
+  // Products hide stores of whole sectors. Other rows are stored in pieces, and their ends in smaller ones.
   const double rows = static_cast<double>(plan.tile_h) * std::min(shape.block_n, gemm.n_channels);
   const double pieces = rows * gemm.result_w / plan.grid.inner / plan.granule;
   const double stores =
@@ -277,11 +278,11 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Windo
   whole->compute_us = tiles * cycles * 1e-3 / device.clock_ghz;
   const double pack = 2 * static_cast<double>(whole->packed_bytes) / (0.72 * (device.copy_gb_per_s * 1e3));
   whole->estimate_us = 10 + pack + std::max(whole->compute_us, whole->memory_us / 0.71) + 0.098 * whole->memory_us;
-  // Where there are few tiles, others are faster beside this than their estimates say.
+  // If tiles are few, other engines are faster relative to this one than their estimates predict.
   if (split && plan.num_tiles < device.num_sms) whole->estimate_us *= 1.15;
 }
 
-// Adds an instance's plan, of whose tile some numbers are chosen, if it fits.
+// Adds an instance's plan with the fields of `chosen`, if it fits.
 template <typename Instance, typename Tile>
 void add_plan(const ConvTProblem& problem, const DeviceInfo& device, const Instance& instance, const Tile& chosen,
               Candidates* plans) {

@@ -1,4 +1,4 @@
-// Accumulators -> bias -> result, NCHW, straight from registers: a thread's accumulators are neighbours in memory.
+// Accumulators -> bias -> result in NCHW, directly from registers. A thread's results are contiguous in memory.
 #pragma once
 
 #include "epilogue/finish.cuh"
@@ -13,7 +13,7 @@ namespace convt::rows_sm90a::strided {
 
 using reduce::ClusterSlice;
 
-// Neighbours in memory, 8 or 16 bytes.
+// Stores 8 or 16 contiguous bytes.
 template <typename Element, int kCount>
 __device__ __forceinline__ void store_run(const Params& params, Element* g, const Element (&elements)[kCount]) {
   if (params.unit >= kCount) return epilogue::stream_vector(g, elements);
@@ -21,8 +21,8 @@ __device__ __forceinline__ void store_run(const Params& params, Element* g, cons
   for (int i = 0; i < kCount; ++i) g[i] = elements[i];
 }
 
-// The output: 8 neighbouring columns of a channel. In float32 that is 32 bytes, two stores: threads of neighbouring
-// quads exchange halves, so that each of them reaches whole sectors.
+// Stores the output: 8 contiguous columns per channel. In float32 these are 32 bytes, two stores. Threads of adjacent
+// quads exchange halves, so that each store instruction writes whole sectors.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                              const Quad& quad, const ClusterSlice& share) {
@@ -31,8 +31,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
   const int32_t first = tile.channel_tile * Shape::kN + lane % 4 * 2;
   Element* g_first = static_cast<Element*>(params.result) +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
-  // Of some blocks of channels, loaded together: one after the other, between stores, loads took a tenth of a tile's
-  // time.
+  // The bias of several blocks is loaded at once. Loads between stores would take a tenth of a tile's time.
   constexpr int kBiasBlocks = 4;
   constexpr int kRows = Shape::kPhases / 2;
   float bias[kBiasBlocks][2];
@@ -53,8 +52,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
       }
     }
     if (!share.has(j)) continue;
-    // Of each channel: of each row, neighbouring columns. With steps, both channels' values wait for each other at
-    // once.
+    // [channel][row][column]. With steps, two channels are processed at once to overlap their latencies.
     constexpr int kTogether = kSteps ? 2 : 1;
     float values[kTogether * kRows * 8];
 #pragma unroll
@@ -112,7 +110,7 @@ __device__ __forceinline__ void store_output(const Accumulators<Shape>& acc, con
   }
 }
 
-// The input's gradient: 4 neighbouring columns of a channel.
+// Stores the gradient of the input: 4 contiguous columns per channel.
 template <typename Shape>
 __device__ __forceinline__ void store_gradient(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                const Quad& quad, const ClusterSlice& share) {

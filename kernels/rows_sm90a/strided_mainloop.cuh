@@ -1,4 +1,4 @@
-// The strided engine's products: positions are the rows, in registers, result channels the columns.
+// Main loops of `strided`. GEMM rows are positions, with operand A in registers. Columns are result channels.
 #pragma once
 
 #include "pipeline/ring.cuh"
@@ -11,23 +11,22 @@ namespace convt::rows_sm90a::strided {
 using pipeline::release;
 using pipeline::Ring;
 
-// Which taps a phase's accumulators have of a set of fragments: of row number `set` of the output's two, or of the even
-// or the odd columns of a row of the gradient's.
+// Taps of a phase that read a set of fragments. A set is one of two source rows (forward), or the even or odd columns
+// of a row (gradient).
 template <typename Shape>
 struct Taps {
-  // In a 3 x 3 kernel the first H phase reads row 0 alone.
+  // In a 3 x 3 kernel the first H phase reads only row 0.
   static __device__ constexpr bool reads(int phase, int set) { return !Shape::kAllPhases || phase >= 2 || set == 0; }
   static __device__ constexpr int count(int phase, int set) {
     if (Shape::kAllPhases) return 1 + phase % 2;
     return Shape::kOutput ? 2 : (Shape::kKernel - set + 1) / 2;
   }
-  // The fragment that the first block of positions reads; the second block reads the next one. Taps of an output come
-  // in the order of descending shift.
+  // Fragment that block 0 reads; block 1 reads the next one. Forward: taps are in the order of descending shift.
   static __device__ constexpr int fragment(int phase, int tap) {
     if (Shape::kAllPhases) return phase % 2 - tap;
     return Shape::kOutput ? 1 + phase - tap : tap;
   }
-  // The tap's number in the slot's weights.
+  // Index of the tap in a slot's weights.
   static __device__ constexpr int place(int phase, int set, int tap) {
     const int first[4] = {0, 1, 4 - set, 7 - 2 * set};
     if (Shape::kAllPhases) return first[phase] + tap;
@@ -35,7 +34,7 @@ struct Taps {
   }
 };
 
-// The products of one set of fragments. `b` is the begin of the slot's weights.
+// Issues the products of a set of fragments. `b`: start of the slot's weights.
 template <typename Shape>
 __device__ __forceinline__ void multiply_set(Accumulators<Shape>& acc, const Fragments<Shape>& fragments,
                                              const ptx::MatrixDescriptor& b, int set) {
@@ -54,7 +53,7 @@ __device__ __forceinline__ void multiply_set(Accumulators<Shape>& acc, const Fra
   }
 }
 
-// The thread's columns of a row. Rows beside the source are read from 64 bytes of zeros.
+// Loads the thread's columns of a row. Rows outside the source are read from a block of zeros.
 template <typename Shape>
 __device__ __forceinline__ void load_row(Words<Shape>& words, const Params& params, const Quad& quad, uint32_t s_stage,
                                          uint32_t s_zeros, int row) {
@@ -63,8 +62,8 @@ __device__ __forceinline__ void load_row(Words<Shape>& words, const Params& para
   load_words<Shape>(words, exists ? s_row : s_zeros + 16, quad, exists ? params.channel_bytes : 0);
 }
 
-// All products of a tile, or of every other stage from number `first` on, added in the order of stages, rows, taps,
-// steps of K.
+// All products of a tile, or of alternate stages from number `first` on, accumulated in the order of stages, rows, even
+// and odd columns (gradient), taps.
 template <typename Shape>
 __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Params& params, const Quad& quad,
                                               const Chunks& chunks, uint32_t s_source, uint32_t s_weights,
@@ -72,7 +71,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
   constexpr int kStep = Shape::kAlternate ? kStridedConsumers : 1;
   const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
   Fragments<Shape> fragments[2];
-  uint32_t used = 0;  // the barrier of the weights before those of the newest products
+  uint32_t used = 0;  // empty barrier of the previous weight slot, which products in flight may read
   element::clear(acc.r);
   Words<Shape> words;
   const auto load = [&](int row) {
@@ -97,7 +96,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
         weights->wait_full();
         b = ptx::MatrixDescriptor::of(s_weights + weights->slot() * Shape::kSlotBytes, Shape::kN * 16, 128);
       }
-      ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
+      ptx::wgmma_wait<1>();  // the previous products that read these registers are complete
       element::fence_registers(mine);
       to_fragments<Shape>(mine, words, group, zero);
       ptx::wgmma_fence();
@@ -109,13 +108,13 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
         weights->advance();
       }
       if (group < Shape::kGroups - 1) continue;
-      // While these products run: the next row's words.
+      // While these products run, load the next row.
       if (row < Shape::kRows - 1) {
         load(row + 1);
       } else {
         release(sources->empty());
         sources->advance();
-        if constexpr (kStep > 1) {  // the next stages are the other warpgroup's
+        if constexpr (kStep > 1) {  // skip the stage of the other warpgroup
           sources->advance(kStep - 1);
           weights->advance((kStep - 1) * Shape::kStageSlots);
         }
@@ -132,24 +131,23 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
   release(used);
 }
 
-// The order of products of split operands (tf32x3): each operand is the sum of two TF32 numbers, and of their four
-// products three are taken. Tensor cores round their sums toward zero, so that they add runs of 32 terms at most, which
-// go on in float32 registers. Whatever instructions run beside the products take their time, so that there are as few
-// as can be.
+// Order of products of split operands (tf32x3). Each operand is a sum of two TF32 numbers, and three of the four
+// products are computed. Tensor cores round accumulators toward zero. They therefore add runs of at most 32 terms,
+// which are added in float32 registers. Other instructions delay products, so this loop has as few as possible.
 //
-// A round is a stage, or a row of the gradient's. It has two sets of fragments. Products are issued in passes, each for
-// one block of positions after the other.
+// A round is a stage or, in the gradient, a row of a stage. It has two sets of fragments. Products are issued in
+// passes, first for block 0, then for block 1.
 template <typename Shape>
 struct Passes {
   static constexpr bool kAllPhases = Shape::kAllPhases;
   static constexpr bool kTwoPhases = Shape::kOutput && !kAllPhases;
   static constexpr int kRounds = Shape::kOutput ? 1 : Shape::kRows;
   static constexpr int kCount = kAllPhases ? 4 : 2;
-  static constexpr int kRuns = kTwoPhases ? 2 : 1;  // of a block
+  static constexpr int kRuns = kTwoPhases ? 2 : 1;  // per block
 
-  // Whether its runs begin here or go on.
+  // Whether the pass starts new runs.
   static __device__ constexpr bool begins(int pass) { return kAllPhases || pass == 0; }
-  // Of a 3 x 3 kernel those of both rows come first.
+  // In a 3 x 3 kernel, phases that read both rows come first.
   static __device__ constexpr int phase(int pass, int run) { return kAllPhases ? kCount - 1 - pass : run; }
   static __device__ constexpr bool reads(int pass, int set) {
     return kAllPhases ? Taps<Shape>::reads(phase(pass, 0), set) : set == pass;
@@ -159,8 +157,8 @@ struct Passes {
 template <typename Shape>
 using FragmentSet = element::Terms<Fragments<Shape>>;
 
-// Writes a set, behind the wait for the products that read it. Some columns are in two fragments. ptxas would convert
-// them once, and then copy every fragment for every product that reads it: `zero` is 0, which it does not know.
+// Writes a set. Call after the wait for the products that read it. Some columns are in two fragments. `zero` is 0 but
+// opaque to ptxas, which would otherwise convert them once and copy every fragment for every product that reads it.
 template <typename Shape>
 __device__ __forceinline__ void write_set(FragmentSet<Shape>& set, const Words<Shape>& words, int number,
                                           uint32_t zero) {
@@ -181,11 +179,11 @@ __device__ __forceinline__ void write_set(FragmentSet<Shape>& set, const Words<S
   }
 }
 
-// Accumulators of one block that tensor cores add.
+// Run accumulators of one block, written by tensor cores.
 template <typename Shape>
 using Runs = float[Passes<Shape>::kRuns][Shape::kN / 2];
 
-// Behind the wait for the pass's products of the block.
+// Adds the runs of a block. Call after the wait for its products of the pass.
 template <typename Shape>
 __device__ __forceinline__ void add_runs(Accumulators<Shape>& acc, Runs<Shape>& runs, int pass, int block) {
 #pragma unroll
@@ -198,7 +196,8 @@ __device__ __forceinline__ void add_runs(Accumulators<Shape>& acc, Runs<Shape>& 
   }
 }
 
-// The small products come first: the smaller a sum, the less its rounding. `b` is the slot's begin.
+// Issues a pass for one block. Small products come first, because smaller accumulators have smaller rounding errors.
+// `b`: start of the slot's weights.
 template <typename Shape>
 __device__ __forceinline__ void multiply_pass(Runs<Shape>& runs, const FragmentSet<Shape> (&sets)[2],
                                               const ptx::MatrixDescriptor& b, int pass, int block) {
@@ -225,7 +224,7 @@ __device__ __forceinline__ void multiply_pass(Runs<Shape>& runs, const FragmentS
   }
 }
 
-// All products of a tile of tf32x3.
+// All products of a tile in tf32x3.
 template <typename Shape>
 __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, const Params& params, const Quad& quad,
                                                     const Chunks& chunks, uint32_t s_source, uint32_t s_weights,
@@ -234,7 +233,7 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
   const uint32_t zero = static_cast<uint32_t>(params.num_chunks) >> 31;
   Runs<Shape> runs[2] = {};
   FragmentSet<Shape> sets[2];
-  uint32_t used = 0;  // the barrier of the weights before the newest
+  uint32_t used = 0;  // empty barrier of the previous round's weights
   element::clear(acc.r);
   Words<Shape> words;
   const auto load = [&](int row) {
@@ -244,7 +243,7 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
     release(sources->empty());
     sources->advance();
   };
-  // Before the first products: the sets that no pass of a round before them writes.
+  // The first round needs the sets that later rounds take over from the round before them.
   sources->wait_full();
   if constexpr (Passes::kAllPhases) {
     load(1);
@@ -267,7 +266,7 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
           if (Passes::begins(pass)) {
-            ptx::wgmma_wait<1>();  // this block's products are done
+            ptx::wgmma_wait<1>();  // this block's products are complete
             add_runs<Shape>(acc, runs[block], (pass + Passes::kCount - 1) % Passes::kCount, block);
           }
           ptx::wgmma_fence();
@@ -275,7 +274,7 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
           ptx::wgmma_commit();
         }
         if (pass == 0 && used != 0) release(used);
-        // While these products run: the fragments of others, and what of the source follows.
+        // While these products run, write other fragments and load the source rows that follow.
         if constexpr (Passes::kAllPhases) {
           if (pass == 0 && goes_on) {
             sources->wait_full();
@@ -299,8 +298,8 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
           }
         }
       }
-      // ptxas serializes all products where accumulators in flight from one stage to the next are read, or this set is
-      // written while its round's last products run. The other warpgroup's run meanwhile.
+      // ptxas serializes all products if accumulators that are in flight across stages are read, or if this set is
+      // written while the last products of its round run. The other warpgroup's products run meanwhile.
       ptx::wgmma_wait<0>();
       used = weights->empty();
       weights->advance();

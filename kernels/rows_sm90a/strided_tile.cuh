@@ -1,4 +1,4 @@
-// Which results a tile of the strided engine owns, what a thread holds of them, and what it reads of the source.
+// Tiles of `strided`: coordinates, accumulators and source words of a thread.
 #pragma once
 
 #include "element/registers.cuh"
@@ -15,26 +15,26 @@ struct Shape : Traits<kOf> {
   static constexpr bool kAlternate = kOf.alternate;
   static constexpr bool kOutput = kOf.output();
   static constexpr int kStep = kOf.step();
-  static constexpr int kScale = kOutput ? 2 : 1;  // result columns (rows) from a position to the next
+  static constexpr int kScale = kOutput ? 2 : 1;  // result columns (and rows) per position
   static constexpr bool kAllPhases = kOf.all_phases();
   static constexpr int kPhases = kOf.phases();  // H phase * 2 + W phase
   static constexpr int kRows = kOf.rows();
-  static constexpr int kGroups = kOutput ? 1 : 2;  // of products for a row, issued together
-  static constexpr int kFragments = kOutput && !kAllPhases ? 4 : 3;  // of a group
-  static constexpr int kWindow = 4 * kStep + 2;  // columns of the source that a thread has, from -1 on
-  static constexpr bool kLeft = !kAllPhases;  // the first and the last of them are read
+  static constexpr int kGroups = kOutput ? 1 : 2;  // commit groups of products per source row
+  static constexpr int kFragments = kOutput && !kAllPhases ? 4 : 3;  // per group
+  static constexpr int kWindow = 4 * kStep + 2;  // source columns per thread, from column -1 of its quad on
+  static constexpr bool kLeft = !kAllPhases;  // the first of these columns is read; kRight: the last
   static constexpr bool kRight = kOutput || kKernel == 4;
   static constexpr int kSlotRows = kOf.slot_rows();
-  static constexpr int kStageSlots = kRows / kSlotRows;  // of weights
+  static constexpr int kStageSlots = kRows / kSlotRows;  // weight slots per stage
   static constexpr int kSlotBytes = kOf.slot_bytes();
-  // Lanes 0 to 7 read shared memory at a time, of two quads. Where quads are 8 columns of float32 apart, neighbours
-  // would meet in the same banks: these lanes then have every other one.
+  // Eight lanes read shared memory at a time, for two quads. Adjacent quads conflict in banks if a quad covers 8
+  // columns of float32. These lanes then have quads q and q + 2.
   static constexpr bool kPermuted = !kOutput && kOf.element() == 4;
 };
 
 struct Tile : Place {
-  int32_t column, row;  // the first of its positions
-  int32_t begin;        // its first quad in the strip
+  int32_t column, row;  // first position
+  int32_t begin;        // index of its first quad in the strip
 };
 
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
@@ -47,13 +47,13 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   return tile;
 }
 
-// The first row of the source that a position of this row reads.
+// First source row that positions of a row read.
 template <typename Shape>
 __device__ __forceinline__ int32_t source_row(const Tile& tile, int32_t row) {
   return row * Shape::kStep + tile.phase + Shape::kShape.first_row();
 }
 
-// The stages of a tile that a CTA multiplies.
+// Stages of a tile that a CTA multiplies.
 struct Chunks {
   int32_t begin, end;
 };
@@ -61,8 +61,8 @@ __device__ __forceinline__ Chunks chunks_of_split(const Params& params, int32_t 
   return {params.num_chunks * split / params.splits, params.num_chunks * (split + 1) / params.splits};
 }
 
-// A thread's accumulators. Block b, number 4 * j + 2 * h + i of phase p is channel 8 * j + 2 * (lane % 4) + i of the
-// lane's position b + 2 * h: what a tap reads for the second block, its neighbour reads for the first.
+// A thread's accumulators. r[p][b][4 * j + 2 * h + i] is channel 8 * j + 2 * (lane % 4) + i of phase p at position
+// b + 2 * h of the quad, so that block 1 of a tap reads the same fragment as block 0 of an adjacent tap.
 template <typename Shape>
 struct Accumulators {
   float r[Shape::kPhases][2][Shape::kN / 2];
@@ -72,12 +72,12 @@ struct Accumulators {
   }
 };
 
-// The four neighbouring positions of a thread.
+// The four adjacent positions of a thread.
 struct Quad {
-  int64_t result;   // offset of the first in the result's first channel, negative where they do not exist
-  uint32_t source;  // bytes from the stage's begin to its first column in the first row of the thread's first channel
-  uint32_t rows;  // a bit for each row of the source that exists
-  bool has_left, has_right;  // columns before and after the thread's own
+  int64_t result;   // element offset of the first position in channel 0; negative if the quad does not exist
+  uint32_t source;  // byte offset in a stage: first row and column of the quad, first channel of the thread
+  uint32_t rows;  // bit i: source row i exists
+  bool has_left, has_right;  // whether the columns before and after the quad exist
 };
 
 template <typename Shape>
@@ -118,15 +118,14 @@ __device__ __forceinline__ Quad quad_of_thread(const Params& params, const Tile&
 
 #ifdef CONVT_HAS_WGMMA
 
-// [half of a step of K][column]: a channel, or two neighbours in half precision.
+// [half of a step of K][column]. A word contains one channel, or two adjacent channels in half precision.
 template <typename Shape>
 using Words = uint32_t[2][Shape::kWindow];
 
 template <typename Shape>
 using Fragments = uint32_t[Shape::kFragments][4];
 
-// The thread's own columns of a row, from `s_own` on, and the one before and the one after them, or zeros where there
-// are none.
+// Loads the quad's columns of a row, from `s_own` on, and the columns before and after them, zero if they do not exist.
 template <typename Shape>
 __device__ __forceinline__ void load_words(Words<Shape>& words, uint32_t s_own, const Quad& quad,
                                            uint32_t channel_bytes) {
@@ -165,8 +164,8 @@ __device__ __forceinline__ void load_words(Words<Shape>& words, uint32_t s_own, 
   }
 }
 
-// Where fragment number `f` of a group has its first position's column in the window, or -1. Its second position is two
-// further. Where a tap reads one fragment for the first block of positions, it reads the next one for the second.
+// Window column of the first position of fragment f; -1 if the fragment is unused. The fragment's second position is
+// two positions further. A tap that reads fragment f for block 0 reads fragment f + 1 for block 1.
 template <typename Shape>
 __device__ constexpr int fragment_column(int group, int f) {
   if constexpr (Shape::kOutput) return f + (Shape::kAllPhases ? 1 : 0);

@@ -1,4 +1,4 @@
-// What tiles of both families of the rows engine share on the device.
+// Device code that both families share: kernel traits and tile indices.
 #pragma once
 
 #include "element/operand.cuh"
@@ -10,7 +10,7 @@ namespace convt::rows_sm90a {
 using hopper::first_tile;
 using hopper::tile_step;
 
-// What a kernel's code knows of the StridedShape or the WindowShape that it is compiled for.
+// Constants of a StridedShape or a WindowShape.
 template <auto kShapeValue>
 struct Traits
     : element::ProductTraits<element::operand_of(kShapeValue.dtype, kShapeValue.precision), kShapeValue.block_n> {
@@ -20,8 +20,8 @@ struct Traits
   static constexpr int kTapBytes = kShape.tap_bytes();
 };
 
-// The digits of a tile's number. Channel tiles are neighbours, because they share their source in L2; so do H phases
-// of `strided`, and tiles beside each other share halos.
+// Digits of a tile's index, fastest first, so that tiles with common source data run at the same time and share it in
+// L2: channel tiles and H phases share their source, adjacent tiles their halos.
 struct Place {
   int32_t channel_tile, phase, group, inner, outer, image;
 };

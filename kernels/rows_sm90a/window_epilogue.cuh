@@ -1,6 +1,6 @@
-// Accumulators -> bias -> shared memory -> result. Warps of their own store what is staged while the next tile is
-// multiplied. Every row of a tile owns some columns of a row of the result. Where tiles overlap, these begin and end on
-// a sector of memory, and leave in 16-byte stores that are neighbours in memory.
+// Accumulators -> bias -> shared memory -> result. Separate warps store a tile during the next tile's products. A tile
+// stores some of its columns. If tiles overlap, these start and end at sectors of memory, and are written by contiguous
+// 16-byte stores.
 #pragma once
 
 #include <type_traits>
@@ -15,9 +15,8 @@ namespace convt::rows_sm90a::window {
 
 #ifdef CONVT_HAS_WGMMA
 
-// A piece of a warpgroup's channels: accumulators and their bias, as elements, to [channel][row][column]. Steps run
-// here and not where results are stored: the warps that do that have too few registers. Here nobody knows where a
-// result lies.
+// Writes a piece of a warpgroup's channels, with bias and epilogue steps, as elements to [channel][row][column]. Steps
+// run here because store warps have too few registers. The results' addresses are unknown here.
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void stage_piece(const Accumulators<Shape>& acc, int piece, const Params& params,
                                             const Tile& tile, int32_t warp, uint32_t s_staged) {
@@ -61,14 +60,14 @@ __device__ __forceinline__ void stage_piece(const Accumulators<Shape>& acc, int 
   }
 }
 
-// 16 bytes of shared memory, kBytes at a time.
+// Loads 16 bytes of shared memory, kBytes per load.
 template <int kBytes>
 __device__ __forceinline__ uint4 load_vector(uint32_t s_vector) {
   uint32_t words[4];
   if constexpr (kBytes == 16) {
     ptx::load_shared(words, s_vector);
   } else if constexpr (kBytes == 8) {
-    // Every second eight lanes begin with the second half: otherwise lanes 8 apart would meet in a bank.
+    // Every second group of eight lanes starts with the second half. Otherwise lanes l and l + 8 would conflict.
     const uint32_t swapped = threadIdx.x & 8;
     uint32_t two[2][2];
     ptx::load_shared(two[0], s_vector + swapped);
@@ -87,7 +86,7 @@ __device__ __forceinline__ uint4 load_vector(uint32_t s_vector) {
   return uint4{words[0], words[1], words[2], words[3]};
 }
 
-// 16 bytes of memory, kBytes at a time.
+// Stores 16 bytes to global memory, kBytes per store.
 template <int kBytes, typename Element>
 __device__ __forceinline__ void store_vector(Element* g_vector, const uint4& vector) {
   using Small = std::conditional_t<kBytes == 4, uint32_t, uint16_t>;
@@ -98,8 +97,8 @@ __device__ __forceinline__ void store_vector(Element* g_vector, const uint4& vec
   for (int i = 0; i < 16 / kBytes; ++i) reinterpret_cast<Word*>(g_vector)[i] = words[i];
 }
 
-// The ends of what a tile owns of a row, [begin, end) of a vector's columns; columns before `begin` stand for those
-// behind the tile's last vector.
+// Stores columns [begin, end) of a vector at either end of a tile's row. Columns before `begin` stand for columns after
+// the tile's last vector.
 template <typename Shape>
 __device__ __forceinline__ void store_elements(typename Shape::Element* g_vector, uint32_t s_vector, int32_t begin,
                                                int32_t end, int32_t tile_w) {
@@ -115,14 +114,15 @@ __device__ __forceinline__ void store_elements(typename Shape::Element* g_vector
   }
 }
 
-// What a warp stores of a warpgroup's staged piece: every kWindowStoreWarps-th channel, a few vectors of it a lane.
-// Vectors are memory's where tiles overlap, otherwise the tile's; kBytes is what both have in common.
+// Stores a warp's share of a warpgroup's staged piece: every kWindowStoreWarps-th channel, with kVectors vectors per
+// lane. If tiles overlap, vectors are aligned in global memory, otherwise in the tile. kBytes is their common
+// alignment.
 template <typename Shape, int kBytes, bool kOverlaps>
 __device__ __forceinline__ void store_staged(const Params& params, const Tile& tile, int32_t piece, int32_t consumer,
                                              int32_t warp, uint32_t s_staged) {
   using Element = typename Shape::Element;
   constexpr int kVector = Shape::kVector;
-  constexpr int kVectors = kWindowWarps / 2 * kWindowColumns * Shape::kRows / kVector / 32;  // of a lane and channel
+  constexpr int kVectors = kWindowWarps / 2 * kWindowColumns * Shape::kRows / kVector / 32;  // per lane
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), tile_w = 1 << params.tile_w_log2;
   const int32_t vectors_log2 = params.tile_w_log2 - (Shape::kElement == 4 ? 2 : 3);
   const int32_t first_row = tile.row + consumer * (params.tile_h / 2);
@@ -137,7 +137,7 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
   for (int32_t channel = warp; channel < channels; channel += kWindowStoreWarps) {
     Element* g[kVectors];
     uint32_t s[kVectors];
-    int32_t begin[kVectors], end[kVectors];  // of what the tile owns, from the vector on
+    int32_t begin[kVectors], end[kVectors];  // columns that the tile stores, relative to the vector
     uint4 vector[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -146,7 +146,7 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
       int32_t column = (place & (1 << vectors_log2) - 1) * kVector;
       begin[i] = 0;
       end[i] = params.advance_w;
-      // In elements of memory, so that sectors and vectors begin at multiples.
+      // Address in elements: sectors and vectors start at multiples.
       const auto memory = static_cast<int32_t>(reinterpret_cast<uintptr_t>(g_row) / Shape::kElement);
       if constexpr (kOverlaps) {
         begin[i] = -memory & params.overlap - 1;
@@ -185,7 +185,7 @@ __device__ __forceinline__ void store_staged(const Params& params, const Tile& t
   }
 }
 
-// A warpgroup's bias of a tile, for whoever stages next.
+// Writes a tile's bias to a warpgroup's staged bytes, for its next stage_piece().
 template <typename Shape>
 __device__ __forceinline__ void stage_bias(const Params& params, const Tile& tile, int32_t thread, uint32_t s_staged) {
   if (thread >= Shape::kN) return;
@@ -194,7 +194,7 @@ __device__ __forceinline__ void stage_bias(const Params& params, const Tile& til
   ptx::store_shared(s_staged + Shape::kBiasBegin + 4 * thread, __float_as_uint(bias));
 }
 
-// By the storing warps, all tiles of the CTA.
+// Called by all store warps. Stores all tiles of the CTA.
 template <typename Shape>
 __device__ __forceinline__ void store_tiles(const Params& params, int32_t warp, uint32_t s_staged,
                                             uint32_t s_barriers) {

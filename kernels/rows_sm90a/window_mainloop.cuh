@@ -1,6 +1,5 @@
-// The window engine's products. Source windows are the first operand, in registers: a thread reads the columns that its
-// four results and all taps of a row need once, and makes every tap's fragments of them. Weights are the second
-// operand.
+// Main loops of `window`. Source windows are operand A, in registers: a thread loads the columns for its four results
+// and all taps of a row once, and builds the fragments of every tap from them. Weights are operand B.
 #pragma once
 
 #include "element/registers.cuh"
@@ -14,11 +13,11 @@ namespace convt::rows_sm90a::window {
 using pipeline::release;
 using pipeline::Ring;
 
-// The first operands of one tap for both blocks.
+// Operand A of one tap for both blocks.
 using Fragments = uint32_t[2][4];
 
-// Products read their fragments while they are in flight, so that these registers are written here, by instructions
-// that ptxas cannot drop, and not a moment sooner.
+// Products in flight read their fragments. The registers are therefore written at this point and not earlier, by
+// instructions that ptxas cannot remove.
 template <typename Shape>
 __device__ __forceinline__ void make_fragments(Fragments& fragments, const Window<Shape>& window, int tap) {
 #pragma unroll
@@ -36,14 +35,13 @@ __device__ __forceinline__ void make_fragments(Fragments& fragments, const Windo
   }
 }
 
-// A stage that is being multiplied.
 struct Stage {
-  uint32_t place;  // bytes from the first slot
-  uint32_t empty;  // its barrier
+  uint32_t place;  // byte offset of the slot
+  uint32_t empty;  // barrier
   ptx::MatrixDescriptor weights;
 };
 
-// The stage at which the ring stands, which moves on.
+// Returns the ring's current stage and advances the ring.
 template <typename Shape>
 __device__ __forceinline__ Stage take_stage(const Params& params, uint32_t s_slots, Ring* ring) {
   const uint32_t place = ring->slot() * params.slot_bytes;
@@ -53,7 +51,7 @@ __device__ __forceinline__ Stage take_stage(const Params& params, uint32_t s_slo
   return stage;
 }
 
-// The first window of the ring's stage, as soon as it is there.
+// Waits for the ring's stage and loads its first window.
 template <typename Shape, bool kShifted>
 __device__ __forceinline__ void load_first(Window<Shape>& window, const Params& params,
                                            const Source<Shape, kShifted>& source, const Ring& ring) {
@@ -61,7 +59,7 @@ __device__ __forceinline__ void load_first(Window<Shape>& window, const Params& 
   source.load(window, ring.slot() * params.slot_bytes, 0);
 }
 
-// The window after that of source row `row`: the next row's, or the next stage's first.
+// Loads the window after that of source row `row`: of the next row, or the first of the next stage.
 template <typename Shape, bool kShifted>
 __device__ __forceinline__ void load_next(Window<Shape>& window, const Params& params,
                                           const Source<Shape, kShifted>& source, const Stage& stage, int row,
@@ -73,17 +71,17 @@ __device__ __forceinline__ void load_next(Window<Shape>& window, const Params& p
   }
 }
 
-// All products of a tile, added in the order of stages, then of taps by ascending source row, then column.
+// All products of a tile, accumulated in the order of stages, then taps by ascending source row, then column.
 template <typename Shape, bool kShifted>
 __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Params& params,
                                               const Source<Shape, kShifted>& source, uint32_t s_slots, Ring* ring) {
   constexpr int kKernelW = Shape::kKernelW;
-  static_assert(Shape::kSourceRows % 2 == 0);  // the next stage's first window is the first of both
-  // The step that reads the next window: early, but where two windows take too many registers.
+  static_assert(Shape::kSourceRows % 2 == 0);  // the next stage's first window is windows[0]
+  // Tap that loads the next window: early, unless two windows need too many registers.
   constexpr int kNextWindow = kKernelW > (kShifted ? 3 : 5) ? kKernelW - 1 : kKernelW / 2 - 1;
   Window<Shape> windows[2];
   Fragments fragments[2] = {};
-  uint32_t used = 0;  // the barrier of the slot whose products may be in flight
+  uint32_t used = 0;  // empty barrier of the previous stage, which products in flight may read
   load_first(windows[0], params, source, *ring);
 #pragma unroll 1
   for (int32_t chunk = 0; chunk < params.num_chunks; ++chunk) {
@@ -93,7 +91,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
 #pragma unroll
       for (int tap = 0; tap < kKernelW; ++tap) {
         Fragments& mine = fragments[(row * kKernelW + tap) % 2];
-        ptx::wgmma_wait<1>();  // the products of these registers' last fragments are done
+        ptx::wgmma_wait<1>();  // the previous products that read these registers are complete
         element::fence_registers(mine);
         make_fragments<Shape>(mine, windows[row % 2], tap);
         ptx::wgmma_fence();
@@ -110,7 +108,7 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
           }
         }
         ptx::wgmma_commit();
-        // All products of the stage before are done since the second wait of this one.
+        // All products of the previous stage are complete since the second wait of this stage.
         if (row == 0 && tap == 1 && used != 0) release(used);
         if (tap == kNextWindow) {  // while these products run
           load_next(windows[(row + 1) % 2], params, source, stage, row, chunk + 1 == params.num_chunks, *ring);
@@ -124,11 +122,10 @@ __device__ __forceinline__ void multiply_tile(Accumulators<Shape>& acc, const Pa
   release(used);
 }
 
-// Operands of tf32x3 are sums of two TF32 numbers, a high and a low term, and a product is three. Tensor cores round
-// their sums toward zero; so they sum short runs, which are added in float32.
+// In tf32x3 an operand is a sum of two TF32 numbers, a high and a low term, and three products are computed. Tensor
+// cores round accumulators toward zero, so they accumulate short runs, which are added in float32.
 //
-// Two neighbouring columns of a thread's channels, from column c of its window on: the first operand of block b for tap
-// c - 2 * b.
+// Two adjacent columns of a thread's channels, from column c of its window on: operand A of block b for tap c - 2 * b.
 using SplitColumns = element::Terms<uint32_t[4]>;
 
 template <typename Shape>
@@ -139,19 +136,19 @@ __device__ __forceinline__ void make_columns(SplitColumns& columns, const Window
   }
 }
 
-// The steps of a source row, one for each tap: even taps, then odd ones, so that neighbouring steps share columns.
+// Steps of a source row, one per tap: even taps, then odd taps, so that consecutive steps share columns.
 template <int kKernelW>
 struct Steps {
   static constexpr int kEven = (kKernelW + 1) / 2;
-  static constexpr int kColumns = kKernelW + 2;  // pairs of them, of all steps
+  static constexpr int kColumns = kKernelW + 2;  // pairs of columns of all steps
   // A run has 16 to 32 terms.
   static constexpr bool begins_run(int step) { return step == 0 || (kKernelW > 3 && step == kEven); }
   static constexpr bool begins_columns(int step) { return step == 0 || step == kEven; }
   static constexpr int tap(int step) { return step < kEven ? 2 * step : 2 * (step - kEven) + 1; }
-  static constexpr int columns(int step) { return step + (step >= kEven ? 1 : 0); }  // of block 0; block 1's are next
+  static constexpr int columns(int step) { return step + (step >= kEven ? 1 : 0); }  // of block 0; block 1: the next
 };
 
-// The three products of all taps of a column of taps that a source row has, the small ones first.
+// Issues the three products, small ones first, of tap column `tap` for all result rows that read source row `row`.
 template <typename Shape>
 __device__ __forceinline__ void multiply_split(Accumulators<Shape>& runs, int block, int row,
                                                const SplitColumns& columns, const ptx::MatrixDescriptor& b, int tap,
@@ -177,14 +174,14 @@ __device__ __forceinline__ void add_run(Accumulators<Shape>& acc, const Accumula
   }
 }
 
-// All products of a tile of tf32x3, added in the order of stages, source rows, steps; a run is one source row's, or one
-// half of it.
+// All products of a tile in tf32x3, accumulated in the order of stages, source rows, steps. A run is a source row or,
+// for wide kernels, its even or its odd taps.
 template <typename Shape, bool kShifted>
 __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, const Params& params,
                                                     const Source<Shape, kShifted>& source, uint32_t s_slots,
                                                     Ring* ring) {
   using Steps = Steps<Shape::kKernelW>;
-  constexpr int kKept = 4;  // pairs of columns: two that products in flight read, and the next two
+  constexpr int kKept = 4;  // pairs of columns: two for products in flight, two for the next
   Window<Shape> window;
   SplitColumns kept[kKept] = {};
   Accumulators<Shape> runs;
@@ -199,7 +196,7 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
 #pragma unroll
       for (int step = 0; step < Shape::kKernelW; ++step) {
         const int tap = Steps::tap(step), first = row * Steps::kColumns + Steps::columns(step);
-        ptx::wgmma_wait<2>();  // each block's products of a step are a group: all but those of the step before are done
+        ptx::wgmma_wait<2>();  // one commit group per step and block: all but the previous step are complete
         if (Steps::begins_columns(step)) {
           element::fence_registers(kept[first % kKept]);
           make_columns(kept[first % kKept], window, tap);
@@ -209,7 +206,7 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
 #pragma unroll
         for (int block = 0; block < 2; ++block) {
           if (Steps::begins_run(step) && (row > 0 || step > 0)) {
-            ptx::wgmma_wait<1>();  // the other block's products run while this one's runs are added
+            ptx::wgmma_wait<1>();  // the other block's products continue while this block's runs are added
 #pragma unroll
             for (int result_row = 0; result_row < Shape::kRows; ++result_row) {
               const int begun = step > 0 ? row : row - 1;  // the run's source row
@@ -227,7 +224,7 @@ __device__ __forceinline__ void multiply_split_tile(Accumulators<Shape>& acc, co
         }
       }
     }
-    // Where products are in flight at the loop's jump, ptxas serializes all of them.
+    // If products are in flight at the loop's branch, ptxas serializes all products.
     ptx::wgmma_wait<0>();
     element::fence_registers(kept);
 #pragma unroll

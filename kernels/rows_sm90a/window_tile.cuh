@@ -1,5 +1,4 @@
-// Which results a tile of the window engine owns, what a warp and a thread hold of them, and what they read of the
-// source.
+// Tiles of `window`: coordinates, accumulators and source windows of a thread.
 #pragma once
 
 #include "ptx/shared.cuh"
@@ -12,19 +11,19 @@ struct Shape : Traits<kOf> {
   static constexpr int kVector = kOf.vector();
   static constexpr int kKernelH = kWindowKernelH;
   static constexpr int kKernelW = kOf.kernel_w;
-  static constexpr int kRows = kOf.warp_rows();  // results of a warp
-  static constexpr int kSourceRows = kRows + kKernelH - 1;  // that it reads
-  static constexpr int kTermBytes = 32 * kOf.block_n;  // of a tap's weights
+  static constexpr int kRows = kOf.warp_rows();  // result rows per warp
+  static constexpr int kSourceRows = kRows + kKernelH - 1;  // source rows per warp
+  static constexpr int kTermBytes = 32 * kOf.block_n;  // weights of a tap and term
   static constexpr int kWeightBytes = kOf.weight_bytes();
   static constexpr int kStagedPieces = kOf.staged_pieces();
   static constexpr int kStagedChannels = kOf.staged_channels();
   static constexpr int kStagedPitch = kOf.staged_pitch();
   static constexpr int kStagedBytes = kOf.staged_bytes();
-  static constexpr int kBiasBegin = kOf.staged_result_bytes();  // in a warpgroup's staged bytes
+  static constexpr int kBiasBegin = kOf.staged_result_bytes();  // offset in a warpgroup's staged bytes
 };
 
 struct Tile : Place {
-  int32_t column, row;  // of its first result; the first tile's may be negative
+  int32_t column, row;  // first result; the column may be negative
 };
 
 __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
@@ -34,14 +33,14 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   return tile;
 }
 
-// A thread's accumulators: of row `row` of its warp, column 4 * (lane / 4) + 2 * block + h, channel 8 * j + 2 * (lane %
-// 4) + i in r[row][block][4 * j + 2 * h + i].
+// A thread's accumulators. r[row][block][4 * j + 2 * h + i] is row `row` and column 4 * (lane / 4) + 2 * block + h of
+// the warp, channel 8 * j + 2 * (lane % 4) + i.
 template <typename Shape>
 struct Accumulators {
   float r[Shape::kRows][2][Shape::kN / 2];
 };
 
-// Where a warp of a warpgroup lies in the tile: which 32 columns, and which of the warps above each other.
+// Position of a warp in the tile, in units of 32 columns and kRows rows. With warp % 4: in its warpgroup's half.
 __device__ __forceinline__ int32_t warp_column(const Params& params, int32_t warp) {
   return warp & ((1 << params.warps_w_log2) - 1);
 }
@@ -49,7 +48,7 @@ __device__ __forceinline__ int32_t warp_row(const Params& params, int32_t warp) 
 
 #ifdef CONVT_HAS_WGMMA
 
-// Neighbouring words, in vectors of at most kVector words, on which they begin.
+// Loads contiguous words in vectors of at most kVector words. `s_words` is aligned to kVector words.
 template <int kVector, int kWords>
 __device__ __forceinline__ void load_words(uint32_t (&words)[kWords], uint32_t s_words) {
 #pragma unroll
@@ -75,8 +74,8 @@ __device__ __forceinline__ void load_words(uint32_t (&words)[kWords], uint32_t s
   }
 }
 
-// A thread's columns of a source row: of TF32 those of channels t and t + 4, of half precision those of 2 * t, its
-// neighbour, and both 8 further, where t is the lane's place among four.
+// A thread's columns of a source row. With t = lane % 4 they belong to channels t and t + 4 in float32, and to channels
+// 2 * t, 2 * t + 1, 2 * t + 8 and 2 * t + 9 in half precision.
 template <typename Shape>
 struct Window {
   static constexpr int kColumns = 4 + Shape::kKernelW - 1;
@@ -85,9 +84,9 @@ struct Window {
   uint32_t words[kChannels][kWords];
 };
 
-// Where a thread's windows are in a stage. Where rows do not begin on 16 bytes (kShifted), columns are up to 15 bytes
-// further than their place in the tile says, in every class of rows and channels as many, and what is before a row is
-// the end of another.
+// Locates a thread's windows in a stage. If rows are not aligned to 16 bytes (kShifted), columns are shifted to the
+// right by up to 15 bytes, by the same amount within a class of rows and channels. The elements before a row are then
+// the end of another row.
 template <typename Shape, bool kShifted>
 class Source {
  public:
@@ -106,7 +105,7 @@ class Source {
     }
   }
 
-  // A tile comes next.
+  // Called at the start of each tile.
   __device__ __forceinline__ void begin(const Tile& tile) {
     if constexpr (kShifted) {
       shift_ = (tile.row + params_.first_h) * params_.row_shift + channels_shift_;
@@ -114,12 +113,12 @@ class Source {
     }
   }
 
-  // The window of source row `row` of the warp, from the stage that begins so many bytes behind the first.
+  // Loads the window of the warp's source row `row`. `slot`: byte offset of the stage.
   __device__ __forceinline__ void load(Window<Shape>& window, uint32_t slot, int row) const {
     using Window = Window<Shape>;
     if constexpr (kShifted) {
       int32_t place = first_row_ + row;
-      ptx::opaque(place);  // what follows from it is worked out here, not kept for all rows
+      ptx::opaque(place);  // derived values are computed here, not kept in registers for all rows
       const uint32_t s_row = s_mine_ + slot + (place & (1 << params_.row_classes_log2) - 1) * params_.class_bytes +
                              (place >> params_.row_classes_log2) * params_.row_bytes;
       const int32_t shift = shift_ + place * params_.row_shift;
@@ -144,7 +143,7 @@ class Source {
 #pragma unroll
           for (int word = 0; word < Window::kWords; ++word) words[word] = (shift & 1) != 0 ? raw[word + 1] : raw[word];
         }
-        // The first columns of a thread and a row are both multiples of four.
+        // Zero the columns before the row, in groups of four: a thread's first source column is a multiple of four.
 #pragma unroll
         for (int word = 0; word < Window::kWords; ++word) {
           constexpr int kFour = Shape::kElement;  // words of four columns
@@ -163,12 +162,12 @@ class Source {
  private:
   static constexpr bool kHalf = Shape::kElement == 2;
   const Params& params_;
-  uint32_t s_mine_;         // in a stage's first row, or in that of the warp's
-  int32_t column_;          // in the tile
-  int32_t first_row_;       // of the warp in the tile
-  int32_t channels_shift_;  // elements by which the thread's first channel is shifted, modulo 16 bytes
-  int32_t shift_;           // and the tile's first row of it
-  int32_t outside_;         // columns of the thread before the source's first
+  uint32_t s_mine_;         // in the first stage: in its first row if kShifted, otherwise in the warp's first row
+  int32_t column_;          // first column in the tile
+  int32_t first_row_;       // the warp's first row in the tile
+  int32_t channels_shift_;  // shift of the thread's first channel in elements, modulo 16 bytes
+  int32_t shift_;           // shift of the tile's first source row of this channel
+  int32_t outside_;         // columns of the thread before the source's first column
 };
 
 #endif
