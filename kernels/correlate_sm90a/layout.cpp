@@ -99,7 +99,7 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
   const int64_t x_bytes = int64_t{tile.rows} * tile.columns * instance.columns * element;
   const int64_t boxes = int64_t{layout->gy_blocks} * layout->gy_boxes;
   if (x_bytes + boxes * (box + 1024) > kCorrelateMost / kCorrelateMostSlots) return false;
-  layout->gy_box_bytes = static_cast<int32_t>(ceil_div(box, int64_t{1024}) * 1024);
+  layout->gy_box_bytes = static_cast<int32_t>(round_up(box, 1024));
   layout->x_bytes = static_cast<int32_t>(x_bytes);
   layout->gy_bytes = static_cast<int32_t>(boxes) * layout->gy_box_bytes;
   layout->copied_bytes = static_cast<int32_t>(x_bytes + boxes * box);
@@ -212,7 +212,7 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   if (layout->num_blocks > INT32_MAX || !lay_rows_of_gy(h, tile, layout)) return false;
   if (pixels && !correlate_describes(problem, instance.form, false, tile.packs_gy)) return false;
   if (!(pixels ? lay_pixels : lay_rows)(problem, instance, tile, layout)) return false;
-  layout->stage_bytes = ceil_div(layout->x_bytes + layout->gy_bytes, 1024) * 1024 + layout->transposed_bytes;
+  layout->stage_bytes = round_up(layout->x_bytes + layout->gy_bytes, 1024) + layout->transposed_bytes;
   layout->slots = tile.slots;
   layout->barriers_begin = tile.slots * layout->stage_bytes;
   layout->threads = correlate_threads(instance.consumers);

@@ -139,8 +139,8 @@ bool make_flat_geometry(const ConvTProblem& problem, const TapProgram& program, 
   if (pitch > kLimit || image_rows > kLimit) return false;
   geometry->rows = h.elements;
   geometry->columns = w.elements;
-  const int64_t multiple = std::max(1, 4 / program.phases_w);
-  geometry->pitch = static_cast<int32_t>(ceil_div(pitch, multiple) * multiple);
+  const int32_t multiple = std::max(1, 4 / program.phases_w);
+  geometry->pitch = static_cast<int32_t>(round_up(pitch, multiple));
   geometry->image_rows = static_cast<int32_t>(image_rows);
   const double all = (static_cast<double>(problem.batch) * image_rows + h.before + h.highest_shift + 2) *
                      (static_cast<double>(geometry->pitch) + w.before + w.highest_shift);
@@ -189,7 +189,7 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (num_tiles > kLimit || packed_taps > kLimit) continue;
       tile.num_tiles = static_cast<int32_t>(num_tiles);
-      plan.packed_bytes = ceil_div(packed_taps * tile.tap_bytes, int64_t{256}) * 256;
+      plan.packed_bytes = round_up(packed_taps * tile.tap_bytes, 256);
       tile.plane_bytes = (geometry.lead + grid.position_tiles * tile.tile_positions +
                           int64_t{h.highest_shift} * geometry.pitch + w.highest_shift) *
                          16;

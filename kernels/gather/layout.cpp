@@ -141,7 +141,7 @@ bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherTile& pl
     ++layout->load_lanes_log2;
   }
 
-  layout->table_positions = (layout->block_positions + 31) / 32 * 32;
+  layout->table_positions = round_up(layout->block_positions, 32);
   // Lanes that copy neighbouring channels write to different banks.
   const int32_t lanes = 1 << layout->load_lanes_log2;
   const int32_t of_channel = plan.chunk_taps * layout->block_positions;

@@ -4,16 +4,10 @@
 
 #include "mma_sm90a/banks.h"
 #include "problem/shapes.h"
+#include "tiling/slots.h"
 
 namespace convt {
 namespace {
-
-int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
-
-// The smallest number >= `least` that is congruent to `residue` modulo a power of two.
-int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
-  return static_cast<int32_t>(least + ((residue - least) & (modulus - 1)));
-}
 
 // Sets the rows and channels of a stage. Returns false if they are far too large.
 bool lay_out_stage(const MmaGradInputTile& plan, const int64_t (&stride)[4], int32_t element,

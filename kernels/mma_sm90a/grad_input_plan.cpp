@@ -203,8 +203,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
   // A tile is as wide as a row, or as a part of it with whole sectors of the result.
   const int32_t sector = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
   for (const int32_t pieces : {1, 2, 3, 4, 5, 8, 10, 16}) {
-    const int32_t piece = ceil_div(problem.w.in, pieces),
-                  width = pieces == 1 ? piece : ceil_div(piece, sector) * sector;
+    const int32_t piece = ceil_div(problem.w.in, pieces), width = pieces == 1 ? piece : round_up(piece, sector);
     const bool is_new = widths.empty() || width != widths.back();
     if (is_new && width <= 640 && (pieces == 1 || width >= (channels_last ? 16 : 32))) widths.push_back(width);
   }

@@ -293,7 +293,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       const bool wanted = columns ? strip >= 32 : (strip & (strip - 1)) == 0;
       if (strip < problem.w.in && wanted) strips.push_back(strip);
     }
-    if (problem.w.in <= 256) strips.push_back(ceil_div(problem.w.in, kMmaGradWeightPixels) * kMmaGradWeightPixels);
+    if (problem.w.in <= 256) strips.push_back(round_up(problem.w.in, kMmaGradWeightPixels));
     Plan trial = begin_plan(instance.name, problem.precision, MmaGradWeightTile{});
     MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
     MmaGradWeightLayout layout;

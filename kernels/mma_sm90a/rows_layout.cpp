@@ -9,9 +9,6 @@
 namespace convt {
 namespace {
 
-int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
-int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
-
 // Groups the phases with taps into classes. Returns the number of classes, or -1 if the table is too small.
 int32_t make_classes(const PhaseAxis& axis, MmaClass* classes) {
   int32_t count = 0;

@@ -111,7 +111,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   const int32_t shared_bytes =
       std::min(device.shared_per_block, device.shared_per_sm / instance.ctas - kReservedPerBlock);
   const int64_t left = shared_bytes - barrier_bytes - staged_bytes - 16 - 4 * instance.block_n - gathered_bytes;
-  const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
+  const int64_t stage_bytes = round_up(box_bytes, kStageAlignment);
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
     // As many source slots as leave an adequate number of weight slots: at least 4 and at most 6, or 4 for the widest

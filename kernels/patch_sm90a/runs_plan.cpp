@@ -24,8 +24,6 @@ bool has_box(const ConvTProblem& problem, int32_t rows) {
   return problem.batch == 1 || problem.h.in % rows == 0 || rows % problem.h.in == 0;
 }
 
-int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
-
 // Whether rows of grad_output are contiguous, its channels and the weights' rows are aligned for tensor maps and
 // copies, and positions of a result channel are contiguous.
 bool has_runs(const ConvTProblem& problem, int64_t element) {

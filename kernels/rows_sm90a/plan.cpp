@@ -104,7 +104,7 @@ bool lay_out_source(const ConvTProblem& problem, const StridedShape& shape, Stri
     plan->box_lead = plan->strip_width == problem.w.in ? 0 : vector;
     plan->pitch = without_conflicts(step * plan->strip_width + 2 * plan->box_lead);
   }
-  plan->stage_bytes = ceil_div(plan->tile_images * plan->box_rows * 32 * plan->pitch, 128) * 128;
+  plan->stage_bytes = round_up(plan->tile_images * plan->box_rows * 32 * plan->pitch, 128);
   return (plan->pitch <= kMostOfBox || plan->image_copies) && plan->box_rows <= kMostOfBox;
 }
 
@@ -206,7 +206,7 @@ bool lay_out_problem(const ConvTProblem& problem, WindowTile* plan) {
   }
   const int32_t vector = 16 / static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t first_w = window_shift(problem.w, problem.direction);
-  plan->begin_w = -(((first_w % vector) + vector) % vector);
+  plan->begin_w = -modulo(first_w, vector);
   plan->granule = vector;
   const int64_t together = result[0] | result[1] | result[2] | plan->begin_w;
   while (plan->granule > 1 && together % plan->granule != 0) plan->granule /= 2;

@@ -12,10 +12,6 @@
 namespace convt {
 namespace {
 
-int32_t round_up(int64_t value, int32_t multiple) {
-  return static_cast<int32_t>((value + multiple - 1) / multiple * multiple);
-}
-
 // Tiles own whole positions along W. A tile's source columns begin `reach_w` before its first position, except in the
 // first tile, which needs no columns before the image.
 bool lay_out_columns(const ConvTProblem& problem, bool channels_last, ScatterLayout* layout) {
@@ -124,7 +120,7 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, S
   layout->by_channels = FastDivmod::of(layout->c_out);
 
   layout->stages = plan.stages;
-  layout->stage_bytes = round_up(int64_t{plan.strips} * layout->chunk_channels * layout->pitch * element, 128);
+  layout->stage_bytes = round_up(plan.strips * layout->chunk_channels * layout->pitch * element, 128);
   const int64_t terms = is_split(instance) ? 2 : 1;
   const int64_t weights = terms * layout->steps * 32 * instance.slots * instance.columns;
   constexpr int64_t kMostBytes = 1 << 20;

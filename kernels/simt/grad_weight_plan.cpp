@@ -59,7 +59,7 @@ struct Block {
 int32_t threads_of(const GradWeightInstance& instance, const SimtGradWeightTile& tile) {
   const int32_t jobs =
       tile.block_ci / instance.thread_ci * (tile.block_co / instance.thread_co) * tile.block_kh * tile.block_runs;
-  return ceil_div(jobs * tile.splits, 32) * 32;
+  return round_up(jobs * tile.splits, 32);
 }
 
 // Calls use(tile_h) or use(w_log2) for each candidate extent.

@@ -173,8 +173,8 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& p
   const int64_t positions = int64_t{plan.tile_n} * rows.extent * input_pitch(columns.extent);
   const int64_t input = int64_t{plan.chunk_ci} * (positions + 31);
   const int64_t weight = int64_t{plan.chunk_ci} * plan.block_co * ((plan.chunk_kh * plan.chunk_kw) | 1);
-  const int64_t input_elems = (input + 7) / 8 * 8;
-  const int64_t stage_elems = input_elems + (weight + 7) / 8 * 8;
+  const int64_t input_elems = round_up(input, 8);
+  const int64_t stage_elems = input_elems + round_up(weight, 8);
 
   const int64_t run = int64_t{plan.tile_w} * plan.phases_w * plan.fused_w;
   const int64_t block_co = plan.block_co / plan.fused_w;

@@ -7,9 +7,6 @@
 namespace convt {
 namespace {
 
-int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
-int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
-
 int32_t floor_log2(int32_t a) {
   int32_t log2 = 0;
   while ((2 << log2) <= a) ++log2;

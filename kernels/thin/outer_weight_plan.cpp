@@ -199,12 +199,12 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   layout->threads_ci = plan.block_ci / kOuterChannels;
   layout->threads_columns = static_cast<int32_t>(threads_columns);
   layout->jobs = static_cast<int32_t>(jobs);
-  layout->threads = ceil_div(layout->jobs * plan.splits, 32) * 32;
+  layout->threads = round_up(layout->jobs * plan.splits, 32);
 
   constexpr int64_t kMostElems = 1 << 18;  // far more than fits
   layout->rows = row_window(plan.block_kh, h.dilation, h.stride, plan.tile_h);
   const int64_t run = longest_run(*layout, width);
-  const int64_t pitch = (int64_t{plan.tile_w - 1} * w.stride * layout->c_out + run + 3) / 4 * 4;
+  const int64_t pitch = round_up(int64_t{plan.tile_w - 1} * w.stride * layout->c_out + run, 4);
   const int64_t pixels = int64_t{plan.tile_h} * plan.tile_w;
   if (pixels > kMostElems || pitch > kMostElems || layout->rows.extent > kMostElems) return false;
   const int64_t x_elems = pixels * plan.block_ci, gy_elems = layout->rows.extent * pitch;
