@@ -6,6 +6,7 @@
 
 #include "pack/pixels.h"
 #include "pack/rows.h"
+#include "plan/shared_memory.h"
 #include "plan/tensor_map.h"
 
 namespace convt {
@@ -214,13 +215,13 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   if (!(pixels ? lay_pixels : lay_rows)(problem, instance, tile, layout)) return false;
   layout->stage_bytes = round_up(layout->x_bytes + layout->gy_bytes, 1024) + layout->transposed_bytes;
   layout->slots = tile.slots;
-  layout->barriers_begin = tile.slots * layout->stage_bytes;
   layout->threads = correlate_threads(instance.consumers);
-  layout->shared_bytes = layout->barriers_begin + kCorrelateBarrierBytes * tile.slots;
-  if (pixels && problem.dtype != DataType::kFloat32) {
-    layout->ones_begin = layout->barriers_begin + kCorrelateBarrierBytes * kCorrelateMostSlots;
-    layout->shared_bytes = layout->ones_begin + kCorrelateOnesBytes;
-  }
+  const bool has_ones = pixels && problem.dtype != DataType::kFloat32;
+  SharedMemory smem;
+  smem.take(tile.slots * layout->stage_bytes);
+  layout->barriers_begin = smem.take(kCorrelateBarrierBytes * (has_ones ? kCorrelateMostSlots : tile.slots));
+  if (has_ones) layout->ones_begin = smem.take(kCorrelateOnesBytes);
+  layout->shared_bytes = smem.bytes();
   lay_correlate_bias(problem, instance, layout);
   return true;
 }

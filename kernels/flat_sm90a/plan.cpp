@@ -5,6 +5,7 @@
 
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/layout.h"
+#include "plan/shared_memory.h"
 #include "plan/tap_program.h"
 
 namespace convt {
@@ -70,15 +71,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
       const int32_t slot_bytes = slot_tiles * plan.slot_taps * plan.tap_bytes;
       for (int32_t slots = 6; slots > 2; --slots) {
         plan.weight_slots = std::clamp(std::max(slots * stage_bytes / 2, 40960 * slot_tiles) / slot_bytes, 3, 6);
-        const int32_t total =
-            slots * stage_bytes + plan.weight_slots * slot_bytes + staged_bytes + 16 * (slots + plan.weight_slots);
-        if (total > limit) continue;
         plan.source_slots = slots;
-        plan.weights_begin = slots * stage_bytes;
-        plan.staged_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
-        plan.barriers_begin = plan.staged_begin + staged_bytes;
-        whole->shared_bytes = total;
-        return true;
+        SharedMemory smem;
+        smem.take(slots * stage_bytes);
+        plan.weights_begin = smem.take(plan.weight_slots * slot_bytes);
+        plan.staged_begin = smem.take(staged_bytes);
+        plan.barriers_begin = smem.take(16 * (slots + plan.weight_slots));
+        whole->shared_bytes = smem.bytes();
+        if (whole->shared_bytes <= limit) return true;
       }
     }
   }

@@ -5,6 +5,7 @@
 #include "nhwc_sm90a/estimate.h"
 #include "nhwc_sm90a/layout.h"
 #include "plan/device.h"
+#include "plan/shared_memory.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 
@@ -124,13 +125,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   }
   if (plan.source_slots == 0) return false;
   plan.stage_bytes = static_cast<int32_t>(stage_bytes);
-  plan.weights_begin = plan.source_slots * plan.stage_bytes;
-  plan.weight_slots =
-      static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
-  plan.staged_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
-  plan.barriers_begin = plan.staged_begin + ceil_div(staged_bytes, 16) * 16;
-  plan.bias_begin = plan.barriers_begin + barrier_bytes;
-  whole->shared_bytes = plan.bias_begin + 4 * instance.block_n + gathered_bytes;
+  SharedMemory smem;
+  smem.take(plan.source_slots * plan.stage_bytes);
+  plan.weight_slots = static_cast<int32_t>(std::min<int64_t>((left - smem.bytes()) / slot_bytes, kMostWeightSlots));
+  plan.weights_begin = smem.take(plan.weight_slots * slot_bytes);
+  plan.staged_begin = smem.take(staged_bytes);
+  plan.barriers_begin = smem.take(barrier_bytes, 16);
+  plan.bias_begin = smem.take(4 * instance.block_n + gathered_bytes);
+  whole->shared_bytes = smem.bytes();
   if (group_places > 0) {
     // Descriptors read whole blocks of positions, even past the end of the tile and its box.
     const int32_t most = 64 * kNhwcConsumers * instance.blocks;

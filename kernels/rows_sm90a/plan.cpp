@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "plan/cost.h"
+#include "plan/shared_memory.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 #include "rows_sm90a/instances.h"
@@ -126,8 +127,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   whole->num_blocks = plan.splits > 1 ? plan.num_tiles * plan.splits : std::min(plan.num_tiles, device.num_sms);
 
   const int32_t slot_bytes = shape.slot_bytes();
-  const int32_t barrier_bytes = kStridedZeroBytes + 16 * (kMostSourceSlots + kMostWeightSlots);
-  const int64_t left = device.shared_per_block - barrier_bytes;
+  const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots);
+  const int64_t left = device.shared_per_block - kStridedZeroBytes - barrier_bytes;
   // As many stages of the source as leave as many of the weights, or 6 rows of them.
   const int32_t slots_of_stage = shape.rows() / shape.slot_rows();
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
@@ -135,16 +136,17 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
     if (slots * int64_t{plan.stage_bytes} + wanted * slot_bytes <= left) plan.source_slots = slots;
   }
   if (plan.source_slots == 0) return false;
-  plan.weights_begin = plan.source_slots * plan.stage_bytes;
-  plan.weight_slots =
-      static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
+  SharedMemory smem;
+  smem.take(plan.source_slots * plan.stage_bytes);
+  plan.weight_slots = static_cast<int32_t>(std::min<int64_t>((left - smem.bytes()) / slot_bytes, kMostWeightSlots));
   // Warpgroups that alternate may be as many stages apart as there are slots of the source. Each has slots of its own,
   // and they are no round of the weights' slots apart: so neither takes a barrier's parity for that of two rounds
   // before.
   if (plan.alternate && (plan.source_slots % 2 != 0 || plan.weight_slots < plan.source_slots)) return false;
-  plan.zeros_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
-  plan.barriers_begin = plan.zeros_begin + kStridedZeroBytes;
-  whole->shared_bytes = plan.zeros_begin + barrier_bytes;
+  plan.weights_begin = smem.take(plan.weight_slots * slot_bytes);
+  plan.zeros_begin = smem.take(kStridedZeroBytes);
+  plan.barriers_begin = smem.take(barrier_bytes);
+  whole->shared_bytes = smem.bytes();
   // Accumulators of CTAs, or of warpgroups, are exchanged where stages were.
   return (plan.splits == 1 && !plan.alternate) || 4 * shape.sums() <= plan.zeros_begin;
 }
@@ -239,9 +241,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
   const int32_t left = device.shared_per_block - staged_bytes - barrier_bytes(kMostSourceSlots);
   plan.source_slots = std::min(left / plan.slot_bytes, kMostSourceSlots);
   if (plan.source_slots < 2) return false;
-  plan.staged_begin = plan.source_slots * plan.slot_bytes;
-  plan.barriers_begin = plan.staged_begin + staged_bytes;
-  whole->shared_bytes = plan.barriers_begin + barrier_bytes(plan.source_slots);
+  SharedMemory smem;
+  smem.take(plan.source_slots * plan.slot_bytes);
+  plan.staged_begin = smem.take(staged_bytes);
+  plan.barriers_begin = smem.take(barrier_bytes(plan.source_slots));
+  whole->shared_bytes = smem.bytes();
   whole->source_on_vectors = true;
   const GemmShape gemm = make_gemm_shape(problem);
   const int32_t rest = std::max(gemm.result_w - plan.begin_w - plan.tile_w, 0);

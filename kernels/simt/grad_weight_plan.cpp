@@ -173,9 +173,8 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
   SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(*plan);
   plan->threads = threads_of(kGradWeightInstances[tile.instance], tile);
   GradWeightLayout layout;
-  const int64_t shared = make_grad_weight_layout(problem, tile, &layout);
-  if (plan->threads > kMaxGradWeightThreads || shared > kGradWeightShared) return false;
-  plan->shared_bytes = static_cast<int32_t>(shared);
+  plan->shared_bytes = make_grad_weight_layout(problem, tile, &layout);
+  if (plan->threads > kMaxGradWeightThreads || plan->shared_bytes > kGradWeightShared) return false;
   GradWeightGrid grid;
   choose_chunks(problem, &tile, &grid);
   plan->num_blocks = num_blocks(grid);

@@ -164,9 +164,9 @@ bool fit(const ConvTProblem& problem, const DeviceInfo& device, int32_t budget, 
   SimtTile& tile = tile_of<SimtTile>(*plan);
   const int32_t limit = std::min(budget, device.shared_per_block - 1024);  // 1 KiB for static tables
   for (;;) {
-    const int64_t bytes = make_shared_layout(problem, tile, nullptr);
+    const int32_t bytes = make_shared_layout(problem, tile, nullptr);
     if (bytes <= limit) {
-      plan->shared_bytes = static_cast<int32_t>(bytes);
+      plan->shared_bytes = bytes;
       return true;
     }
     if (tile.chunk_ci > 1) return false;  // a smaller chunk is a separate candidate

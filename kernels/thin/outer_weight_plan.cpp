@@ -6,6 +6,7 @@
 
 #include "plan/cost.h"
 #include "plan/plan.h"
+#include "plan/shared_memory.h"
 #include "problem/shapes.h"
 #include "thin/outer_weight_layout.h"
 
@@ -213,8 +214,10 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   layout->gy_begin = static_cast<int32_t>(x_elems * 4);
   layout->stage_bytes = static_cast<int32_t>((x_elems + gy_elems) * 4);
   const int32_t handed_on = plan.splits / 2 * layout->jobs * kOuterChannels * kOuterColumns * 4;
-  layout->list_begin = std::max(kOuterWeightStages * layout->stage_bytes, handed_on);
-  layout->shared_bytes = layout->list_begin + layout->threads_columns * (kOuterColumns / width) * kOuterVectorBytes;
+  SharedMemory smem;
+  smem.take(std::max(kOuterWeightStages * layout->stage_bytes, handed_on));
+  layout->list_begin = smem.take(layout->threads_columns * (kOuterColumns / width) * kOuterVectorBytes);
+  layout->shared_bytes = smem.bytes();
   return true;
 }
 
