@@ -56,7 +56,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
     for (int32_t i = run; i < run + plan.phases; ++i) taps += program.runs[i].num_h * program.runs[i].num_w;
     most_taps = std::max(most_taps, taps);
   }
-  const int32_t limit = plan.consumers == 1 ? device.shared_per_sm / 2 - 1024 : device.shared_per_block;
+  const int32_t limit = shared_room(device, 3 - plan.consumers);
   const int32_t slot_tiles = plan.split_channels ? plan.consumers : 1;
   const int32_t staged_bytes = plan.consumers * kFlatStagedFloats * 4;
   for (const int32_t k_steps : {4, 2, 1}) {

@@ -9,14 +9,12 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA reserves per CTA
-
 // CTAs per SM.
 int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout,
                         const MmaGradInputInstance& instance) {
-  return std::min(max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance.precision)) /
-                      layout.threads,
-                  device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+  const int32_t threads_of_registers =
+      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance.precision));
+  return static_cast<int32_t>(resident_blocks(device, layout.shared_bytes, layout.threads, threads_of_registers));
 }
 
 // Microseconds, fitted to measured plans.

@@ -109,9 +109,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   }
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots + 1);
   const int32_t gathered_bytes = plan.gathers ? nhwc_gathered_bytes(element) : 0;
-  const int32_t shared_bytes =
-      std::min(device.shared_per_block, device.shared_per_sm / instance.ctas - kReservedPerBlock);
-  const int64_t left = shared_bytes - barrier_bytes - staged_bytes - 16 - 4 * instance.block_n - gathered_bytes;
+  const int64_t left =
+      shared_room(device, instance.ctas) - barrier_bytes - staged_bytes - 16 - 4 * instance.block_n - gathered_bytes;
   const int64_t stage_bytes = round_up(box_bytes, kStageAlignment);
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {

@@ -198,7 +198,7 @@ int32_t stages_of(const ScatterLayout& layout, bool channels_last, int32_t resid
 void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t index, int32_t strips, int32_t resident,
                std::vector<Plan>* plans) {
   const ScatterInstance& instance = kScatterInstances[index];
-  const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / resident - 1024);
+  const int32_t room = shared_room(device, resident);
   Plan plan = begin_plan(instance.name, problem.precision, ScatterTile{});
   ScatterLayout layout;
   bool fits = false;

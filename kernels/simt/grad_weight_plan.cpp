@@ -32,7 +32,7 @@ void choose_chunks(const ConvTProblem& problem, SimtGradWeightTile* plan, GradWe
   grid->chunks = static_cast<int32_t>(ceil_div(grid->pixel_tiles, plan->tiles_per_chunk));
 }
 
-int64_t registers_of(const GradWeightInstance& instance) {
+int32_t registers_of(const GradWeightInstance& instance) {
   const int32_t sums = instance.thread_ci * instance.thread_co * instance.thread_kw;
   return std::min(168, sums * (instance.dtype == DataType::kFloat64 ? 2 : 1) + 60);
 }
@@ -96,10 +96,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradW
   const double x_sectors = channels_ci * plan.tile_h * (tile_w * bytes / 32 + 1);
   const double copies =
       std::ceil(pixels / 8) * std::ceil(channels_ci / 4) + std::ceil(window / 8) * std::ceil(channels_co / 4);
-  const int64_t registers = registers_of(instance) * result->threads;
-  const int64_t resident =
-      std::max<int64_t>(1, std::min<int64_t>({device.shared_per_sm / (result->shared_bytes + 1024), 65536 / registers,
-                                              ceil_div(result->num_blocks, int64_t{device.num_sms})}));
+  const int64_t most = resident_blocks(device, result->shared_bytes, result->threads, 65536 / registers_of(instance));
+  const int64_t resident = std::max<int64_t>(1, std::min(most, ceil_div(result->num_blocks, int64_t{device.num_sms})));
   // An elementwise copy costs an SM about 13 cycles. The products of another CTA hide most of them, unless that CTA has
   // only one or two warps. The copying CTA's own products hide few.
   const double copy_cost = resident > 1 && warps > 2 ? 15 : 50;

@@ -16,8 +16,7 @@ int64_t resident_blocks(const DeviceInfo& device, const ThinGradInputInstance& i
                         const ThinGradInputLayout& layout) {
   const int32_t sums = instance.channels * instance.positions;
   const int32_t threads_of_registers = max_thin_gradient_threads(sums) * min_thin_gradient_blocks(sums);
-  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock),
-                           threads_of_registers / layout.threads);
+  return resident_blocks(device, layout.shared_bytes, layout.threads, threads_of_registers);
 }
 
 // Shared-memory wavefronts that read a warp's 32 columns of grad_output for one tap.

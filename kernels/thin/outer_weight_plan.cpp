@@ -17,7 +17,7 @@ constexpr int32_t kMostSplits = 16, kWidestTile = 64;
 
 // CTAs per SM; a thread has 128 registers.
 int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& layout) {
-  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock), 512 / layout.threads);
+  return resident_blocks(device, layout.shared_bytes, layout.threads, 512);
 }
 
 // Elements per copy to shared memory: the largest of 4, 2, 1 that divides `a` and `b`.
