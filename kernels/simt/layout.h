@@ -16,7 +16,6 @@
 
 #include <cstdint>
 
-#include "epilogue/output_columns.h"
 #include "plan/shared_memory.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
@@ -147,6 +146,15 @@ CONVT_HOST_DEVICE inline int32_t input_pitch(int32_t columns) { return (columns 
 CONVT_HOST_DEVICE inline int32_t input_plane(int32_t elements) { return (elements + 27) / 32 * 32 + 4; }
 
 CONVT_HOST_DEVICE inline int32_t weight_plane(int32_t block_co, int32_t num_taps) { return block_co * (num_taps | 1); }
+
+// Mapping of a tile's positions to the output's W axis: position p and a phase of the tile map to column
+// p * stride + phase - offset, if it is in 0 .. w_out - 1.
+struct OutputColumns {
+  int32_t stride;
+  int32_t offset;
+  int32_t w_out;
+  int32_t phases;  // W phases of a tile, or the phases fused into channels
+};
 
 struct SharedLayout {
   int32_t stage_elems;  // accumulator elements per stage
