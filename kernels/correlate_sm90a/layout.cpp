@@ -1,4 +1,5 @@
-// Layouts of the correlate family, for each form of operands.
+// Layouts of the correlate family, for each form of operands, and the gradient of the bias in the same kernel: the taps
+// over which it sums grad_output, and the elements they do not read.
 #include "correlate_sm90a/layout.h"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 
 #include "pack/pixels.h"
 #include "pack/rows.h"
+#include "plan/shared_memory.h"
 #include "plan/tensor_map.h"
 
 namespace convt {
@@ -99,13 +101,42 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
   const int64_t x_bytes = int64_t{tile.rows} * tile.columns * instance.columns * element;
   const int64_t boxes = int64_t{layout->gy_blocks} * layout->gy_boxes;
   if (x_bytes + boxes * (box + 1024) > kCorrelateMost / kCorrelateMostSlots) return false;
-  layout->gy_box_bytes = static_cast<int32_t>(ceil_div(box, int64_t{1024}) * 1024);
+  layout->gy_box_bytes = static_cast<int32_t>(round_up(box, 1024));
   layout->x_bytes = static_cast<int32_t>(x_bytes);
   layout->gy_bytes = static_cast<int32_t>(boxes) * layout->gy_box_bytes;
   layout->copied_bytes = static_cast<int32_t>(x_bytes + boxes * box);
   layout->transposed_begin = layout->x_bytes + layout->gy_bytes;
   if (element == 4) layout->transposed_bytes = ceil_div(tile.rows * tile.columns, 32) * instance.columns * 128;
   return true;
+}
+
+// A separate kernel sums the elements that no summed tap reads. This pays off if they are a small part of a large
+// tensor.
+constexpr int64_t kLeastBytes = int64_t{64} << 20, kMostRests = 16;
+
+// Whether kernels may compute the gradient of the bias: covering taps exist and leave few elements.
+bool covers(const ConvTProblem& problem) {
+  if (first_covering_tap(problem.h) < 0 || first_covering_tap(problem.w) < 0) return false;
+  const int64_t rows = problem.h.out - num_uncovered(problem.h), columns = problem.w.out - num_uncovered(problem.w);
+  const int64_t all = int64_t{problem.h.out} * problem.w.out, rest = all - rows * columns;
+  if (rest == 0) return true;
+  const int64_t bytes = problem.batch * problem.c_out * all * element_bytes(problem.dtype);
+  return bytes >= kLeastBytes && rest <= all / kMostRests;
+}
+
+// Sets the bias fields of a layout from its other fields.
+void lay_bias(const ConvTProblem& problem, const CorrelateInstance& instance, CorrelateLayout* layout) {
+  const bool in_registers = instance.form != CorrelateForm::kPixels || problem.dtype == DataType::kFloat32;
+  if (in_registers && instance.taps > kCorrelateMostBiasTaps) return;
+  // With `flat`, a strip may read columns of the next row past the end of its row.
+  if (layout->flat && layout->strips * int64_t{layout->columns} != problem.w.in) return;
+  if (!covers(problem)) return;
+  layout->bias_kh = first_covering_tap(problem.h);
+  layout->bias_kw = first_covering_tap(problem.w);
+  const int32_t last = layout->bias_kw + problem.w.stride - 1;
+  layout->bias_runs = last / instance.taps - layout->bias_kw / instance.taps + 1;
+  layout->bias_turns = in_registers ? 1 : layout->ci_tiles;
+  layout->bias_rows = problem.h.stride * layout->bias_runs * layout->bias_turns;
 }
 
 }  // namespace
@@ -161,6 +192,29 @@ int32_t correlate_words(const CorrelateInstance& instance) {
   return instance.dtype == DataType::kFloat32 ? instance.taps : (instance.taps + 1) / 2 + instance.stride_w;
 }
 
+std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem) {
+  const int32_t rows = num_uncovered(problem.h), columns = num_uncovered(problem.w);
+  const int64_t (&stride)[4] = problem.y_stride;
+  std::vector<CorrelateRest> rests;
+  if (rows > 0) {
+    const int64_t size[4] = {problem.batch, problem.c_out, rows, problem.w.out};
+    rests.push_back({channel_sum_of(problem.dtype, size, stride), 0});
+  }
+  if (columns > 0) {  // transposed: each column is a row of the sum
+    const int64_t size[4] = {problem.batch, problem.c_out, columns, problem.h.out - rows};
+    const int64_t transposed[4] = {stride[0], stride[1], stride[3], stride[2]};
+    rests.push_back({channel_sum_of(problem.dtype, size, transposed), rows * stride[2]});
+  }
+  return rests;
+}
+
+int64_t correlate_rest_rows(const ConvTProblem& problem) {
+  if (!covers(problem)) return 0;
+  int64_t rows = 0;
+  for (const CorrelateRest& rest : correlate_rests(problem)) rows += num_channel_slabs(rest.sum);
+  return rows;
+}
+
 bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& tile, CorrelateLayout* layout) {
   if (tile.instance < 0 || tile.instance >= kNumCorrelateInstances) return false;
   const CorrelateInstance& instance = kCorrelateInstances[tile.instance];
@@ -212,16 +266,16 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   if (layout->num_blocks > INT32_MAX || !lay_rows_of_gy(h, tile, layout)) return false;
   if (pixels && !correlate_describes(problem, instance.form, false, tile.packs_gy)) return false;
   if (!(pixels ? lay_pixels : lay_rows)(problem, instance, tile, layout)) return false;
-  layout->stage_bytes = ceil_div(layout->x_bytes + layout->gy_bytes, 1024) * 1024 + layout->transposed_bytes;
+  layout->stage_bytes = round_up(layout->x_bytes + layout->gy_bytes, 1024) + layout->transposed_bytes;
   layout->slots = tile.slots;
-  layout->barriers_begin = tile.slots * layout->stage_bytes;
   layout->threads = correlate_threads(instance.consumers);
-  layout->shared_bytes = layout->barriers_begin + kCorrelateBarrierBytes * tile.slots;
-  if (pixels && problem.dtype != DataType::kFloat32) {
-    layout->ones_begin = layout->barriers_begin + kCorrelateBarrierBytes * kCorrelateMostSlots;
-    layout->shared_bytes = layout->ones_begin + kCorrelateOnesBytes;
-  }
-  lay_correlate_bias(problem, instance, layout);
+  const bool has_ones = pixels && problem.dtype != DataType::kFloat32;
+  SharedMemory smem;
+  smem.take(tile.slots * layout->stage_bytes);
+  layout->barriers_begin = smem.take(kCorrelateBarrierBytes * (has_ones ? kCorrelateMostSlots : tile.slots));
+  if (has_ones) layout->ones_begin = smem.take(kCorrelateOnesBytes);
+  layout->shared_bytes = smem.bytes();
+  lay_bias(problem, instance, layout);
   return true;
 }
 

@@ -126,9 +126,6 @@ bool correlate_packs(const ConvTProblem& problem, CorrelateForm form, bool is_x)
 // the matrix descriptor then contains their distance.
 bool correlate_can_share(const CorrelateInstance& instance, int32_t parts, int32_t co_parts, int32_t kh_parts);
 
-// Sets the bias fields of a layout from its other fields.
-void lay_correlate_bias(const ConvTProblem& problem, const CorrelateInstance& instance, CorrelateLayout* layout);
-
 // Elements of grad_output that no summed tap reads: the first rows, and the first columns of the other rows.
 struct CorrelateRest {
   ChannelSum sum;

@@ -117,7 +117,7 @@ std::vector<int32_t> widths(int32_t columns, int32_t step, int32_t most) {
   std::vector<int32_t> found;
   for (const int32_t widest : {4 * step, 8 * step, 16 * step}) {
     const int32_t strips = ceil_div(columns, std::min(widest, most));
-    const int32_t width = ceil_div(ceil_div(columns, strips), step) * step;
+    const int32_t width = round_up(ceil_div(columns, strips), step);
     if (found.empty() || found.back() != width) found.push_back(width);
   }
   return found;

@@ -6,7 +6,6 @@
 #include "flat_sm90a/mainloop.cuh"
 #include "flat_sm90a/packed_taps.cuh"
 #include "hopper/kernel.cuh"
-#include "hopper/slots.cuh"
 
 namespace convt::flat_sm90a {
 

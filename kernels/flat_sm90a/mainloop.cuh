@@ -5,7 +5,7 @@
 #include "element/operand.cuh"
 #include "element/registers.cuh"
 #include "flat_sm90a/params.h"
-#include "hopper/tiles.cuh"
+#include "hopper/kernel.cuh"
 #include "pipeline/ring.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/wgmma_sm90a.cuh"

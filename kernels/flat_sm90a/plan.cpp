@@ -5,6 +5,7 @@
 
 #include "flat_sm90a/instances.h"
 #include "flat_sm90a/layout.h"
+#include "plan/shared_memory.h"
 #include "plan/tap_program.h"
 
 namespace convt {
@@ -55,7 +56,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
     for (int32_t i = run; i < run + plan.phases; ++i) taps += program.runs[i].num_h * program.runs[i].num_w;
     most_taps = std::max(most_taps, taps);
   }
-  const int32_t limit = plan.consumers == 1 ? device.shared_per_sm / 2 - 1024 : device.shared_per_block;
+  const int32_t limit = shared_room(device, 3 - plan.consumers);
   const int32_t slot_tiles = plan.split_channels ? plan.consumers : 1;
   const int32_t staged_bytes = plan.consumers * kFlatStagedFloats * 4;
   for (const int32_t k_steps : {4, 2, 1}) {
@@ -70,15 +71,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const TapPro
       const int32_t slot_bytes = slot_tiles * plan.slot_taps * plan.tap_bytes;
       for (int32_t slots = 6; slots > 2; --slots) {
         plan.weight_slots = std::clamp(std::max(slots * stage_bytes / 2, 40960 * slot_tiles) / slot_bytes, 3, 6);
-        const int32_t total =
-            slots * stage_bytes + plan.weight_slots * slot_bytes + staged_bytes + 16 * (slots + plan.weight_slots);
-        if (total > limit) continue;
         plan.source_slots = slots;
-        plan.weights_begin = slots * stage_bytes;
-        plan.staged_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
-        plan.barriers_begin = plan.staged_begin + staged_bytes;
-        whole->shared_bytes = total;
-        return true;
+        SharedMemory smem;
+        smem.take(slots * stage_bytes);
+        plan.weights_begin = smem.take(plan.weight_slots * slot_bytes);
+        plan.staged_begin = smem.take(staged_bytes);
+        plan.barriers_begin = smem.take(16 * (slots + plan.weight_slots));
+        whole->shared_bytes = smem.bytes();
+        if (whole->shared_bytes <= limit) return true;
       }
     }
   }
@@ -139,8 +139,8 @@ bool make_flat_geometry(const ConvTProblem& problem, const TapProgram& program, 
   if (pitch > kLimit || image_rows > kLimit) return false;
   geometry->rows = h.elements;
   geometry->columns = w.elements;
-  const int64_t multiple = std::max(1, 4 / program.phases_w);
-  geometry->pitch = static_cast<int32_t>(ceil_div(pitch, multiple) * multiple);
+  const int32_t multiple = std::max(1, 4 / program.phases_w);
+  geometry->pitch = static_cast<int32_t>(round_up(pitch, multiple));
   geometry->image_rows = static_cast<int32_t>(image_rows);
   const double all = (static_cast<double>(problem.batch) * image_rows + h.before + h.highest_shift + 2) *
                      (static_cast<double>(geometry->pitch) + w.before + w.highest_shift);
@@ -189,7 +189,7 @@ void add_flat_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
       constexpr int64_t kLimit = int64_t{1} << 30;
       if (num_tiles > kLimit || packed_taps > kLimit) continue;
       tile.num_tiles = static_cast<int32_t>(num_tiles);
-      plan.packed_bytes = ceil_div(packed_taps * tile.tap_bytes, int64_t{256}) * 256;
+      plan.packed_bytes = round_up(packed_taps * tile.tap_bytes, 256);
       tile.plane_bytes = (geometry.lead + grid.position_tiles * tile.tile_positions +
                           int64_t{h.highest_shift} * geometry.pitch + w.highest_shift) *
                          16;

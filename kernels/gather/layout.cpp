@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "plan/shared_memory.h"
 #include "problem/adjoint.h"
 #include "problem/shapes.h"
 #include "tiling/slots.h"
@@ -141,27 +142,25 @@ bool make_thin_gather_layout(const ConvTProblem& asked, const ThinGatherTile& pl
     ++layout->load_lanes_log2;
   }
 
-  layout->table_positions = (layout->block_positions + 31) / 32 * 32;
+  layout->table_positions = round_up(layout->block_positions, 32);
   // Lanes that copy neighbouring channels write to different banks.
   const int32_t lanes = 1 << layout->load_lanes_log2;
   const int32_t of_channel = plan.chunk_taps * layout->block_positions;
   layout->source_pitch = lanes == 1 ? of_channel : congruent_from(of_channel, 32 / lanes, 32);
   layout->weight_pitch = odd_quads(layout->block_channels);
   layout->weight_channel_pitch = odd_quads(plan.chunk_taps * layout->weight_pitch);
-  constexpr int32_t kWord = 4, kTermBytes = 4 * kWord;
-  constexpr int64_t kMostBytes = 1 << 20;
-  layout->bits_begin = 2 * kWord * layout->table_positions;
-  const int32_t terms = plan.chunk_ci * taps;
-  if (terms > kMostBytes / kTermBytes) return false;
-  layout->terms_begin = (layout->bits_begin + kWord * taps * (layout->table_positions / 32) + 15) / 16 * 16;
-  layout->stage_begin = layout->terms_begin + kTermBytes * terms;
-  layout->stage_weight = kWord * plan.chunk_ci * layout->source_pitch;
-  const int64_t stage = int64_t{layout->stage_weight} + int64_t{kWord} * plan.chunk_ci * layout->weight_channel_pitch;
-  if (int64_t{plan.chunk_ci} * std::max(layout->source_pitch, layout->weight_channel_pitch) > kMostBytes) return false;
-  if (layout->stage_begin + stage * plan.stages > kMostBytes) return false;
+  constexpr int64_t kWord = 4, kTermBytes = 4 * kWord;
+  const int64_t stage_weight = kWord * plan.chunk_ci * layout->source_pitch;
+  const int64_t stage = stage_weight + kWord * plan.chunk_ci * layout->weight_channel_pitch;
+  SharedMemory smem;
+  smem.take(2 * kWord * layout->table_positions);
+  layout->bits_begin = smem.take(kWord * taps * (layout->table_positions / 32));
+  layout->terms_begin = smem.take(kTermBytes * plan.chunk_ci * taps, 16);
+  layout->stage_begin = smem.take(stage * plan.stages);
+  layout->stage_weight = static_cast<int32_t>(stage_weight);
   layout->stage_bytes = static_cast<int32_t>(stage);
-  layout->shared_bytes = static_cast<int32_t>(layout->stage_begin + stage * plan.stages);
-  return true;
+  layout->shared_bytes = smem.bytes();
+  return smem.fits();
 }
 
 bool make_thin_direct_layout(const ConvTProblem& problem, TermsLayout* layout) {

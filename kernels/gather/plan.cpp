@@ -25,9 +25,8 @@ constexpr double kStageCycles = 3000;
 constexpr double kUnequal = 1.5;       // if phases have different numbers of taps; based on few measurements
 
 int64_t resident_blocks(const DeviceInfo& device, const ThinGatherInstance& instance, const ThinGatherLayout& layout) {
-  const int32_t threads = min_gather_blocks(instance.channels * instance.positions) * kMaxGatherThreads;
-  return std::min<int64_t>(
-      {device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock), threads / layout.threads, int64_t{32}});
+  const int32_t threads_of_registers = min_gather_blocks(instance.channels * instance.positions) * kMaxGatherThreads;
+  return resident_blocks(device, layout.shared_bytes, layout.threads, threads_of_registers);
 }
 
 // Whether every position of the gradient's only phase has every tap.

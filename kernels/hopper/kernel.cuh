@@ -1,10 +1,12 @@
-// The persistent warp-specialized kernel of all producer/consumer families. Families define the work of each role.
+// The persistent warp-specialized kernel of all producer/consumer families, its tile scheduler and its slots of shared
+// memory. Families define the work of each role.
 // Called by: the families' instances. Must not know: any family.
 #pragma once
 
 #include <cstdint>
 
 #include "element/operand.cuh"
+#include "pipeline/ring.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
 
@@ -53,5 +55,35 @@ __global__ void __launch_bounds__(Family::kRoles.threads, Family::kRoles.blocks_
   }
 #endif
 }
+
+// The CTAs of a cluster split the work of one tile, and process no other tile.
+template <typename Params>
+__device__ __forceinline__ int32_t first_tile(const Params& params) {
+  if constexpr (requires { params.splits; }) return static_cast<int32_t>(blockIdx.x) / params.splits;
+  return static_cast<int32_t>(blockIdx.x);
+}
+
+// Step between the tiles of a CTA. In a cluster it exceeds the last tile.
+__device__ __forceinline__ int32_t tile_step() { return static_cast<int32_t>(gridDim.x); }
+
+// Shared-memory addresses of families with two rings, one for the source and one for weights. The source is at the
+// start of shared memory. The barriers of the weights' ring follow those of the source's.
+template <typename Params>
+struct Slots {
+  const Params& params;
+  const uint32_t s_source, s_weights, s_barriers;
+
+  __device__ __forceinline__ Slots(const Params& params, const unsigned char* s_bytes)
+      : params(params),
+        s_source(ptx::shared_address(s_bytes)),
+        s_weights(s_source + params.weights_begin),
+        s_barriers(s_source + params.barriers_begin) {}
+
+  __device__ __forceinline__ int32_t count() const { return params.source_slots + params.weight_slots; }
+  __device__ __forceinline__ pipeline::Ring sources() const { return {s_barriers, params.source_slots}; }
+  __device__ __forceinline__ pipeline::Ring weights() const {
+    return {s_barriers + 16 * params.source_slots, params.weight_slots};
+  }
+};
 
 }  // namespace convt::hopper

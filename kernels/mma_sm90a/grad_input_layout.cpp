@@ -3,17 +3,12 @@
 #include <algorithm>
 
 #include "mma_sm90a/banks.h"
+#include "plan/shared_memory.h"
 #include "problem/shapes.h"
+#include "tiling/slots.h"
 
 namespace convt {
 namespace {
-
-int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
-
-// The smallest number >= `least` that is congruent to `residue` modulo a power of two.
-int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
-  return static_cast<int32_t>(least + ((residue - least) & (modulus - 1)));
-}
 
 // Sets the rows and channels of a stage. Returns false if they are far too large.
 bool lay_out_stage(const MmaGradInputTile& plan, const int64_t (&stride)[4], int32_t element,
@@ -147,12 +142,20 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   const int64_t table = int64_t{layout->steps} * 4 * lane_elements * 4;
   const int64_t positions = int64_t{layout->position_units} * instance.position_tiles * kMmaPositions * 8;
   const int64_t accumulators = (plan.splits - 1) * units * instance.row_tiles * instance.position_tiles * 512;
-  constexpr int64_t kMostBytes = 1 << 20, kMostPositions = 1 << 13;  // of an image's rows and columns
+  constexpr int64_t kMostPositions = 1 << 13;  // of an image's rows and columns
   if (weight_reach(problem) > INT32_MAX || int64_t{h.in} + w.in > kMostPositions) return false;
-  if (int64_t{layout->stage_bytes} * plan.stages + weights + 3 * table + positions + accumulators > kMostBytes)
-    return false;
-  layout->weight_begin = plan.stages * layout->stage_bytes;
-  layout->offset_begin = layout->weight_begin + static_cast<int32_t>(weights);
+  SharedMemory smem;
+  smem.take(int64_t{layout->stage_bytes} * plan.stages);
+  layout->weight_begin = smem.take(weights);
+  layout->offset_begin = smem.take(table);
+  layout->mask_begin = smem.take(table);
+  layout->place_begin = smem.take(table);
+  layout->position_begin = smem.take(positions);
+  layout->outside_begin = smem.take(4 * (h.in + w.in));
+  layout->accumulators_begin = smem.take(accumulators, 16);
+  layout->barrier_begin = smem.take(16 * (plan.stages + 1));
+  layout->shared_bytes = smem.bytes();
+  if (!smem.fits()) return false;
   // raw_weights requires that all weights of the group are contiguous.
   const int64_t row = int64_t{layout->num_chunks} * layout->depth;
   const int64_t last = (group_co - 1) * problem.w_stride[1] + (h.kernel - 1) * problem.w_stride[2] +
@@ -164,13 +167,6 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
     layout->raw_bytes = static_cast<int32_t>(row * element);
     layout->raw_weights = group_ci * layout->raw_pitch * element <= layout->stage_bytes;
   }
-  layout->mask_begin = layout->offset_begin + static_cast<int32_t>(table);
-  layout->place_begin = layout->mask_begin + static_cast<int32_t>(table);
-  layout->position_begin = layout->place_begin + static_cast<int32_t>(table);
-  layout->outside_begin = layout->position_begin + static_cast<int32_t>(positions);
-  layout->accumulators_begin = round_up(layout->outside_begin + 4 * (h.in + w.in), 16);
-  layout->barrier_begin = layout->accumulators_begin + static_cast<int32_t>(accumulators);
-  layout->shared_bytes = layout->barrier_begin + 16 * (plan.stages + 1);
 
   if (layout->result_channels_last) {
     // Contiguous channels of a lane: 16 bytes, or all of its rows.

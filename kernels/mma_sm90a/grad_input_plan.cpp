@@ -9,14 +9,12 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA reserves per CTA
-
 // CTAs per SM.
 int32_t resident_blocks(const DeviceInfo& device, const MmaGradInputLayout& layout,
                         const MmaGradInputInstance& instance) {
-  return std::min(max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance.precision)) /
-                      layout.threads,
-                  device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+  const int32_t threads_of_registers =
+      max_mma_gradient_threads(instance.row_tiles, instance.position_tiles, is_split(instance.precision));
+  return static_cast<int32_t>(resident_blocks(device, layout.shared_bytes, layout.threads, threads_of_registers));
 }
 
 // Microseconds, fitted to measured plans.
@@ -203,8 +201,7 @@ void add_mma_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& dev
   // A tile is as wide as a row, or as a part of it with whole sectors of the result.
   const int32_t sector = 32 / static_cast<int32_t>(element_bytes(problem.dtype));
   for (const int32_t pieces : {1, 2, 3, 4, 5, 8, 10, 16}) {
-    const int32_t piece = ceil_div(problem.w.in, pieces),
-                  width = pieces == 1 ? piece : ceil_div(piece, sector) * sector;
+    const int32_t piece = ceil_div(problem.w.in, pieces), width = pieces == 1 ? piece : round_up(piece, sector);
     const bool is_new = widths.empty() || width != widths.back();
     if (is_new && width <= 640 && (pieces == 1 || width >= (channels_last ? 16 : 32))) widths.push_back(width);
   }

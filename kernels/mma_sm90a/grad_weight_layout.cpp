@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "mma_sm90a/banks.h"
+#include "plan/shared_memory.h"
 
 namespace convt {
 namespace {
@@ -133,8 +134,9 @@ bool make_mma_grad_weight_layout(const ConvTProblem& problem, const MmaGradWeigh
   const bool fits = instance.operands == WeightOperands::kPixels ? lay_out_pixels(problem, plan, layout)
                                                                  : lay_out_channels(problem, plan, layout);
   if (!fits) return false;
-  layout->table_begin = layout->shared_bytes;
-  layout->shared_bytes += 16 * 16 * instance.row_tiles * layout->row_units;
+  SharedMemory smem(layout->shared_bytes);
+  layout->table_begin = smem.take(16 * 16 * instance.row_tiles * layout->row_units);
+  layout->shared_bytes = smem.bytes();
   return true;
 }
 

@@ -15,7 +15,7 @@
 
 #include "mma_sm90a/instances.h"
 #include "problem/problem.h"
-#include "tiling/strip_params.h"
+#include "tiling/strips.h"
 
 namespace convt {
 

@@ -14,7 +14,6 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA reserves per CTA
 constexpr int32_t kMostUnits = 8;  // rows of pixels per stage
 constexpr int32_t kMostWarps = 14;  // consumer warps
 constexpr double kUsualConflicts = 1.3;  // assumed wavefronts per read with columns innermost, before choose_banks()
@@ -31,8 +30,7 @@ int32_t resident_threads(const MmaGradWeightInstance& instance) {
 // CTAs per SM.
 int64_t resident_blocks(const DeviceInfo& device, const MmaGradWeightInstance& instance,
                         const MmaGradWeightLayout& layout) {
-  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedBytes),
-                           resident_threads(instance) / layout.threads);
+  return resident_blocks(device, layout.shared_bytes, layout.threads, resident_threads(instance));
 }
 
 // Cycles, fitted to 4,147 measured tiles of 9 layers in both layouts. Issue cycles of a scheduler of an SM:
@@ -293,7 +291,7 @@ void add_mma_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& de
       const bool wanted = columns ? strip >= 32 : (strip & (strip - 1)) == 0;
       if (strip < problem.w.in && wanted) strips.push_back(strip);
     }
-    if (problem.w.in <= 256) strips.push_back(ceil_div(problem.w.in, kMmaGradWeightPixels) * kMmaGradWeightPixels);
+    if (problem.w.in <= 256) strips.push_back(round_up(problem.w.in, kMmaGradWeightPixels));
     Plan trial = begin_plan(instance.name, problem.precision, MmaGradWeightTile{});
     MmaGradWeightTile& tile = tile_of<MmaGradWeightTile>(trial);
     MmaGradWeightLayout layout;

@@ -8,7 +8,7 @@
 #include "mma_sm90a/grad_weight_layout.h"
 #include "mma_sm90a/instances.h"
 #include "mma_sm90a/rows_layout.h"
-#include "tiling/strip_launch.h"
+#include "tiling/strips.h"
 
 namespace convt {
 namespace {

@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/shared_memory.h"
 #include "problem/shapes.h"
 
 namespace convt {
 namespace {
-
-int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
-int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 
 // Groups the phases with taps into classes. Returns the number of classes, or -1 if the table is too small.
 int32_t make_classes(const PhaseAxis& axis, MmaClass* classes) {
@@ -129,20 +127,20 @@ bool make_mma_rows_layout(const ConvTProblem& problem, const MmaRowsTile& plan, 
   layout->stage_channel =
       round_up(plan.tile_h * layout->row_step, sector) + modulo(channel_stride, sector) + plan.padding * sector;
   layout->slots = plan.slots;
-  const int64_t slot = int64_t{plan.block_co} * layout->stage_channel + sector;
+  const int64_t slot = round_up(int64_t{plan.block_co} * layout->stage_channel + sector, sector);
   const int64_t weights = int64_t{layout->taps} * layout->steps * layout->column_tiles * 512;
   // While weights are loaded, the list of columns uses the memory of the slots.
   const int64_t list = int64_t{4} * (layout->taps + 2) * layout->column_tiles * kMmaColumns;
-  constexpr int64_t kMostBytes = 1 << 18;  // more than any GPU has
-  if (slot * plan.slots * element + weights + list > kMostBytes) return false;
-  layout->slot_elements = round_up(static_cast<int32_t>(slot), sector);
-  layout->weight_begin =
-      round_up(std::max(layout->slot_elements * plan.slots * element, static_cast<int32_t>(list)), 16);
-  layout->column_begin_bytes = layout->weight_begin + static_cast<int32_t>(weights);
-  layout->step_begin = layout->column_begin_bytes + layout->column_tiles * kMmaColumns * 16;
-  layout->group_begin = layout->step_begin + round_up(8 * layout->taps * layout->steps * layout->column_units, 16);
-  layout->barriers_begin = layout->group_begin + 16 * layout->groups_of_steps;
-  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots;
+  SharedMemory smem;
+  smem.take(std::max(slot * plan.slots * element, list));
+  layout->weight_begin = smem.take(weights, 16);
+  layout->column_begin_bytes = smem.take(layout->column_tiles * kMmaColumns * 16);
+  layout->step_begin = smem.take(int64_t{8} * layout->taps * layout->steps * layout->column_units);
+  layout->group_begin = smem.take(16 * layout->groups_of_steps, 16);
+  layout->barriers_begin = smem.take(16 * plan.slots);
+  if (!smem.fits()) return false;
+  layout->slot_elements = static_cast<int32_t>(slot);
+  layout->shared_bytes = smem.bytes();
 
   layout->by_tiles_w = SmallDivmod::of(1);
   layout->by_tiles_h = SmallDivmod::of(layout->tiles_h);

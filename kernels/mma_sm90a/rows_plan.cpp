@@ -5,13 +5,13 @@
 
 #include "mma_sm90a/banks.h"
 #include "mma_sm90a/rows_layout.h"
+#include "plan/cost.h"
 #include "plan/plan.h"
 
 namespace convt {
 namespace {
 
-constexpr int32_t kResidentWarps = 16;    // warps per SM, limited by registers
-constexpr int32_t kReservedBytes = 1024;  // shared memory that CUDA reserves per CTA
+constexpr int32_t kResidentWarps = 16;  // warps per SM, limited by registers
 
 // Microseconds, fitted to measured plans.
 constexpr double kLaunch = 7;
@@ -124,14 +124,15 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, C
   }
   channels.push_back(co);
 
-  auto add = [&](MmaRowsTile tile, BestPadding* best) {
+  auto add = [&](MmaRowsTile tile, BestPadding* padding, BestPlans* best) {
     MmaRowsLayout layout;
     if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
-    if (best->waits == INT32_MAX) *best = best_padding(layout, static_cast<int32_t>(element_bytes(problem.dtype)));
-    tile.padding = best->padding;
+    if (padding->waits == INT32_MAX)
+      *padding = best_padding(layout, static_cast<int32_t>(element_bytes(problem.dtype)));
+    tile.padding = padding->padding;
     if (!make_mma_rows_layout(problem, tile, &layout) || layout.shared_bytes > device.shared_per_block) return false;
-    const int32_t resident =
-        std::min(kResidentWarps / layout.warps, device.shared_per_sm / (layout.shared_bytes + kReservedBytes));
+    const auto resident =
+        static_cast<int32_t>(resident_blocks(device, layout.shared_bytes, layout.threads, 32 * kResidentWarps));
     if (resident < 1) return false;
     // All CTAs are resident at once, the same number for each pass. With a multiple of eight CTAs, a CTA's tiles are
     // more often aligned alike.
@@ -141,30 +142,27 @@ void add_mma_rows_plans(const ConvTProblem& problem, const DeviceInfo& device, C
     layout.num_blocks = int64_t{layout.passes} * blocks;
     Plan plan = begin_plan(kMmaRowsInstances[tile.instance].name, problem.precision, tile);
     set_launch(layout, &plan);
-    estimate(problem, device, layout, resident, best->waits, &plan);
-    plans->push_back(plan);
+    estimate(problem, device, layout, resident, padding->waits, &plan);
+    best->consider(plan);
     return true;
   };
   for (int32_t index = 0; index < kNumMmaRowsInstances; ++index) {
     const MmaInstance& instance = kMmaRowsInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;
-    const size_t before = plans->size();
+    BestPlans best(4);
     for (const int32_t block_co : channels) {
       for (const int32_t tile_h : {1, 2, 4}) {
-        BestPadding best;
+        BestPadding padding;
         for (const int32_t slots : {1, 2, 4}) {
           for (const int32_t warps : {6, 14}) {
             for (const bool interleaved : {true, false}) {
-              if (!add(MmaRowsTile{index, warps, tile_h, block_co, slots, 0, interleaved, 1}, &best)) break;
+              if (!add(MmaRowsTile{index, warps, tile_h, block_co, slots, 0, interleaved, 1}, &padding, &best)) break;
             }
           }
         }
       }
     }
-    constexpr size_t kKept = 4;
-    const auto begin = plans->begin() + static_cast<std::ptrdiff_t>(before);
-    std::stable_sort(begin, plans->end(), [](const Plan& a, const Plan& b) { return a.estimate_us < b.estimate_us; });
-    if (plans->size() > before + kKept) plans->resize(before + kKept);
+    best.append_to(plans);
   }
 }
 

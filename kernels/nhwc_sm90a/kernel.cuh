@@ -4,7 +4,6 @@
 #pragma once
 
 #include "hopper/kernel.cuh"
-#include "hopper/slots.cuh"
 #include "nhwc_sm90a/epilogue.cuh"
 #include "nhwc_sm90a/gather.cuh"
 #include "nhwc_sm90a/mainloop.cuh"

@@ -5,6 +5,7 @@
 #include "nhwc_sm90a/estimate.h"
 #include "nhwc_sm90a/layout.h"
 #include "plan/device.h"
+#include "plan/shared_memory.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 
@@ -108,10 +109,9 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   }
   const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots + 1);
   const int32_t gathered_bytes = plan.gathers ? nhwc_gathered_bytes(element) : 0;
-  const int32_t shared_bytes =
-      std::min(device.shared_per_block, device.shared_per_sm / instance.ctas - kReservedPerBlock);
-  const int64_t left = shared_bytes - barrier_bytes - staged_bytes - 16 - 4 * instance.block_n - gathered_bytes;
-  const int64_t stage_bytes = ceil_div(box_bytes, int64_t{kStageAlignment}) * kStageAlignment;
+  const int64_t left =
+      shared_room(device, instance.ctas) - barrier_bytes - staged_bytes - 16 - 4 * instance.block_n - gathered_bytes;
+  const int64_t stage_bytes = round_up(box_bytes, kStageAlignment);
   plan.source_slots = 0;
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
     // As many source slots as leave an adequate number of weight slots: at least 4 and at most 6, or 4 for the widest
@@ -124,13 +124,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   }
   if (plan.source_slots == 0) return false;
   plan.stage_bytes = static_cast<int32_t>(stage_bytes);
-  plan.weights_begin = plan.source_slots * plan.stage_bytes;
-  plan.weight_slots =
-      static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
-  plan.staged_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
-  plan.barriers_begin = plan.staged_begin + ceil_div(staged_bytes, 16) * 16;
-  plan.bias_begin = plan.barriers_begin + barrier_bytes;
-  whole->shared_bytes = plan.bias_begin + 4 * instance.block_n + gathered_bytes;
+  SharedMemory smem;
+  smem.take(plan.source_slots * plan.stage_bytes);
+  plan.weight_slots = static_cast<int32_t>(std::min<int64_t>((left - smem.bytes()) / slot_bytes, kMostWeightSlots));
+  plan.weights_begin = smem.take(plan.weight_slots * slot_bytes);
+  plan.staged_begin = smem.take(staged_bytes);
+  plan.barriers_begin = smem.take(barrier_bytes, 16);
+  plan.bias_begin = smem.take(4 * instance.block_n + gathered_bytes);
+  whole->shared_bytes = smem.bytes();
   if (group_places > 0) {
     // Descriptors read whole blocks of positions, even past the end of the tile and its box.
     const int32_t most = 64 * kNhwcConsumers * instance.blocks;

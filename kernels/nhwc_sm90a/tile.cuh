@@ -2,7 +2,7 @@
 #pragma once
 
 #include "element/operand.cuh"
-#include "hopper/tiles.cuh"
+#include "hopper/kernel.cuh"
 #include "nhwc_sm90a/params.h"
 #include "reduce/cluster.cuh"
 

@@ -71,7 +71,7 @@ inline int64_t packed_image_bytes(const ConvTProblem& problem, const Pixels& pac
 }
 
 // Bytes of a workspace, rounded up to the alignment of the next one.
-inline int64_t whole_workspace(int64_t bytes) { return ceil_div(bytes, int64_t{256}) * 256; }
+inline int64_t whole_workspace(int64_t bytes) { return round_up(bytes, 256); }
 
 inline constexpr int32_t kPackTileThreads = 256;
 inline constexpr int32_t kPackTilePixels = 64;  // pixels per CTA

@@ -4,6 +4,7 @@
 #include "patch_sm90a/layout.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
+#include "plan/shared_memory.h"
 
 namespace convt {
 namespace {
@@ -83,10 +84,12 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
   layout->row_quads = FastDivmod::of(pairs ? 1 : w.kernel / 4);
   layout->slots = plan.slots;
   if (layout->num_chunks > kDirectMostChunks) return false;
-  layout->weights_begin = layout->num_chunks * 128 * kDirectPositions * plan.consumers;
-  layout->staged_begin = layout->weights_begin + plan.slots * kDirectStageBytes;
-  layout->barriers_begin = layout->staged_begin + 4 * plan.consumers * kDirectStagedWarp;
-  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots + 8 * layout->num_chunks;
+  SharedMemory smem;
+  smem.take(layout->num_chunks * 128 * kDirectPositions * plan.consumers);
+  layout->weights_begin = smem.take(plan.slots * kDirectStageBytes);
+  layout->staged_begin = smem.take(4 * plan.consumers * kDirectStagedWarp);
+  layout->barriers_begin = smem.take(16 * plan.slots + 8 * layout->num_chunks);
+  layout->shared_bytes = smem.bytes();
   const int64_t blocks = int64_t{layout->position_tiles.value} * ceil_div(layout->column_tiles, plan.tiles);
   layout->num_blocks = static_cast<int32_t>(std::min(blocks, kLimit));
   return blocks < kLimit;

@@ -109,11 +109,6 @@ inline bool has_rows_of_taps(const ConvTProblem& problem) {
          (problem.c_out == 1 || w[1] == int64_t{problem.h.kernel} * problem.w.kernel);
 }
 
-// Shared memory per CTA with `ctas` CTAs per SM, in bytes.
-inline int32_t shared_room(const DeviceInfo& device, int32_t ctas) {
-  return ctas == 1 ? device.shared_per_block : device.shared_per_sm / ctas - kReservedPerBlock;
-}
-
 // patch_direct (patch_sm90a/direct.cuh): forward passes in NCHW with too few weights for packing to pay. In memory the
 // weights are a matrix [source channels, columns], with a column per result channel and tap. Four contiguous columns, a
 // *quad*, are two taps of each of two rows of a patch, or four taps of a row. Columns are GEMM rows, so weights are

@@ -6,6 +6,7 @@
 #include "patch_sm90a/instances.h"
 #include "patch_sm90a/layout.h"
 #include "plan/cost.h"
+#include "plan/shared_memory.h"
 #include "plan/tap_program.h"
 
 namespace convt {
@@ -82,12 +83,14 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
   if (plan.source_slots < 2 ||
       (ctas > 1 && ((!plan.resident && splits == 1) || plan.num_tiles * splits <= device.num_sms)))
     return false;
-  plan.weights_begin = plan.source_slots * stage_bytes;
-  plan.staged_begin = plan.weights_begin + weight_bytes;
-  plan.barriers_begin = plan.staged_begin + staged_bytes;
+  SharedMemory smem;
+  smem.take(plan.source_slots * stage_bytes);
+  plan.weights_begin = smem.take(weight_bytes);
+  plan.staged_begin = smem.take(staged_bytes);
+  plan.barriers_begin = smem.take(barrier_bytes);
+  whole->shared_bytes = smem.bytes();
   if (splits > 1 && plan.consumers * plan.blocks * kPatchPositions * kPatchChannels * 4 > plan.barriers_begin)
     return false;
-  whole->shared_bytes = plan.barriers_begin + barrier_bytes;
   return true;
 }
 

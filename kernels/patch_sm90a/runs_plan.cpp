@@ -4,6 +4,7 @@
 #include "patch_sm90a/layout.h"
 #include "plan/cost.h"
 #include "plan/plan.h"
+#include "plan/shared_memory.h"
 #include "plan/tensor_map.h"
 
 namespace convt {
@@ -23,8 +24,6 @@ int32_t log2_of(int64_t power) {
 bool has_box(const ConvTProblem& problem, int32_t rows) {
   return problem.batch == 1 || problem.h.in % rows == 0 || rows % problem.h.in == 0;
 }
-
-int32_t round_up(int32_t value, int32_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Whether rows of grad_output are contiguous, its channels and the weights' rows are aligned for tensor maps and
 // copies, and positions of a result channel are contiguous.
@@ -140,11 +139,13 @@ bool make_patch_runs_layout(const ConvTProblem& problem, const PatchRunsTile& pl
   layout->source_bytes = round_up(layout->stage_channels * layout->channel_pitch, 128);
   const int32_t pipeline = plan.slots * (layout->weights_bytes + layout->source_bytes);
   const int32_t staged = plan.channels / plan.splits * kRunsStagedPitch * 4;
-  layout->sums_begin = round_up(std::max(pipeline, staged), 16);
   layout->sums_bytes = 4 * kRunsPositions * plan.channels / plan.splits * (plan.splits - 1);
-  layout->barriers_begin = layout->sums_begin + layout->sums_bytes;
   layout->threads = runs_threads(plan.channels);
-  layout->shared_bytes = layout->barriers_begin + 16 * plan.slots + 8;
+  SharedMemory smem;
+  smem.take(std::max(pipeline, staged));
+  layout->sums_begin = smem.take(layout->sums_bytes, 16);
+  layout->barriers_begin = smem.take(16 * plan.slots + 8);
+  layout->shared_bytes = smem.bytes();
   layout->num_blocks =
       ceil_div(int64_t{layout->total_rows}, int64_t{plan.rows}) * layout->channel_tiles.value * plan.splits;
   return layout->num_blocks < kLimit;

@@ -2,6 +2,7 @@
 // that plans for any GPU can be computed and tested without one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "problem/problem.h"
@@ -18,6 +19,20 @@ struct DeviceInfo {
 };
 
 inline constexpr int32_t kReservedPerBlock = 1024;  // bytes of shared memory that CUDA reserves per CTA
+
+// CTAs per SM: limited by shared memory, by the GPU, and by registers. `threads_of_registers`: threads of this kernel
+// that the registers of an SM allow.
+inline int64_t resident_blocks(const DeviceInfo& device, int32_t shared_bytes, int32_t threads,
+                               int32_t threads_of_registers) {
+  constexpr int64_t kMostBlocks = 32;
+  return std::min({device.shared_per_sm / (int64_t{shared_bytes} + kReservedPerBlock),
+                   int64_t{threads_of_registers / threads}, kMostBlocks});
+}
+
+// The shared memory of a CTA, in bytes, if an SM runs `blocks` of them.
+inline int32_t shared_room(const DeviceInfo& device, int32_t blocks) {
+  return std::min(device.shared_per_block, device.shared_per_sm / blocks - kReservedPerBlock);
+}
 
 // Multiply-adds per SM and cycle on CUDA cores.
 inline double multiply_adds_per_cycle(const DeviceInfo& device, bool float64) {

@@ -5,7 +5,7 @@
 
 #include "pipeline/stages.cuh"
 #include "portable/fragments.cuh"
-#include "portable/params.h"
+#include "portable/grad_weight_layout.h"
 #include "ptx/cp_async.cuh"
 
 namespace convt::portable {

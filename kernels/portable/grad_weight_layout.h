@@ -57,3 +57,15 @@ bool make_portable_grad_weight_layout(const ConvTProblem& problem, const Portabl
                                       PortableGradWeightLayout* layout);
 
 }  // namespace convt
+
+namespace convt::portable {
+
+// Kernel parameters. portable/launch.cpp fills them; they are constant for the whole grid.
+struct GradWeightParams : PortableGradWeightLayout {
+  const void* g_x;  // pixels
+  const void* g_gy;  // pixels
+  float* slabs;
+  bool rounds_x, rounds_gy;  // the operand is float32 that is not yet rounded to TF32
+};
+
+}  // namespace convt::portable

@@ -8,8 +8,9 @@
 
 #include "launch/launcher.h"
 #include "launch/operands.h"
+#include "portable/grad_weight_layout.h"
 #include "portable/instances.h"
-#include "portable/params.h"
+#include "portable/layout.h"
 #include "problem/adjoint.h"
 
 namespace convt {

@@ -33,8 +33,7 @@ inline bool can_be_packed(const ConvTProblem& problem, const Pixels& pixels) {
 // Two CTAs share an SM. The stages of each fill half of its shared memory.
 inline int32_t portable_stages(const DeviceInfo& device, int32_t stage_bytes) {
   constexpr int32_t kMostStages = 5;
-  const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / 2 - kReservedPerBlock);
-  return std::clamp(room / stage_bytes, 2, kMostStages);
+  return std::clamp(shared_room(device, 2) / stage_bytes, 2, kMostStages);
 }
 
 // Work of a plan, over all its launches.

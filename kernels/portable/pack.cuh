@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "pack/pixels.cuh"
-#include "portable/params.h"
+#include "portable/layout.h"
 
 namespace convt::portable {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "portable/fragments.cuh"
-#include "portable/params.h"
+#include "portable/layout.h"
 #include "ptx/cp_async.cuh"
 
 namespace convt::portable {

@@ -46,6 +46,12 @@ CONVT_HOST_DEVICE inline int32_t greatest_common_divisor(int32_t a, int32_t b) {
 CONVT_HOST_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 CONVT_HOST_DEVICE inline int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
+CONVT_HOST_DEVICE inline int64_t round_up(int64_t a, int32_t b) { return (a + b - 1) / b * b; }
+CONVT_HOST_DEVICE inline int32_t round_up(int32_t a, int32_t b) { return (a + b - 1) / b * b; }
+
+// The remainder in [0, b), also of negative numbers.
+CONVT_HOST_DEVICE inline int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
+
 CONVT_HOST_DEVICE inline int32_t num_phases(const Axis& axis) {
   return axis.stride < axis.out ? axis.stride : axis.out;
 }

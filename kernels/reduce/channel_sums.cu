@@ -2,7 +2,6 @@
 // chunk of pixels gives one slab; a single chunk gives the result. Thread t of a channel adds pixels t, t + threads,
 // ... of each row of its chunk in ascending order. Then a tree reduction adds the threads' sums. Called by launch/.
 #include "element/arithmetic.cuh"
-#include "reduce/kernels.h"
 #include "reduce/params.h"
 
 namespace convt::reduce {

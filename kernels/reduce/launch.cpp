@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "launch/kernel.h"
-#include "reduce/kernels.h"
 #include "reduce/params.h"
 
 namespace convt {

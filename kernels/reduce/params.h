@@ -1,4 +1,4 @@
-// Parameters of the reduce/ kernels.
+// Kernels of reduce/ and their parameters.
 #pragma once
 
 #include <cstdint>
@@ -63,5 +63,11 @@ struct ChannelParams {
   // at most 32.
   int32_t channel_lanes;
 };
+
+// Kernels, as host symbols.
+const void* add_slabs(DataType dtype);
+const void* add_few_slabs(DataType dtype, bool together);  // at most kSlices slabs; by kSlabNeighbours if together
+const void* add_taps(DataType dtype);  // the same, for results with contiguous taps
+const void* channel_sums(DataType dtype);
 
 }  // namespace convt::reduce

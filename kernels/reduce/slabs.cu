@@ -3,7 +3,6 @@
 // ascending order. Called by launch/. Must not know: what was summed, except the terms of NaN sums (terms.cuh).
 #include "element/arithmetic.cuh"
 #include "ptx/mbarrier_sm90.cuh"
-#include "reduce/kernels.h"
 #include "reduce/params.h"
 #include "reduce/terms.cuh"
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "ptx/global_cg.cuh"
+#include "ptx/global.cuh"
 #include "ptx/mbarrier_sm90.cuh"
 #include "ptx/shared.cuh"
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include "hopper/kernel.cuh"
-#include "hopper/slots.cuh"
 #include "pipeline/copy_vector.cuh"
 #include "ptx/tensor_copy.cuh"
 #include "rows_sm90a/instances.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "plan/cost.h"
+#include "plan/shared_memory.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
 #include "rows_sm90a/instances.h"
@@ -105,7 +106,7 @@ bool lay_out_source(const ConvTProblem& problem, const StridedShape& shape, Stri
     plan->box_lead = plan->strip_width == problem.w.in ? 0 : vector;
     plan->pitch = without_conflicts(step * plan->strip_width + 2 * plan->box_lead);
   }
-  plan->stage_bytes = ceil_div(plan->tile_images * plan->box_rows * 32 * plan->pitch, 128) * 128;
+  plan->stage_bytes = round_up(plan->tile_images * plan->box_rows * 32 * plan->pitch, 128);
   return (plan->pitch <= kMostOfBox || plan->image_copies) && plan->box_rows <= kMostOfBox;
 }
 
@@ -127,8 +128,8 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
   whole->num_blocks = plan.splits > 1 ? plan.num_tiles * plan.splits : std::min(plan.num_tiles, device.num_sms);
 
   const int32_t slot_bytes = shape.slot_bytes();
-  const int32_t barrier_bytes = kStridedZeroBytes + 16 * (kMostSourceSlots + kMostWeightSlots);
-  const int64_t left = device.shared_per_block - barrier_bytes;
+  const int32_t barrier_bytes = 16 * (kMostSourceSlots + kMostWeightSlots);
+  const int64_t left = device.shared_per_block - kStridedZeroBytes - barrier_bytes;
   // As many source slots as leave as many weight slots, or 6 if a weight slot is one row of a stage.
   const int32_t slots_of_stage = shape.rows() / shape.slot_rows();
   for (int32_t slots = 2; slots <= kMostSourceSlots; ++slots) {
@@ -136,16 +137,17 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Stride
     if (slots * int64_t{plan.stage_bytes} + wanted * slot_bytes <= left) plan.source_slots = slots;
   }
   if (plan.source_slots == 0) return false;
-  plan.weights_begin = plan.source_slots * plan.stage_bytes;
-  plan.weight_slots =
-      static_cast<int32_t>(std::min<int64_t>((left - plan.weights_begin) / slot_bytes, kMostWeightSlots));
+  SharedMemory smem;
+  smem.take(plan.source_slots * plan.stage_bytes);
+  plan.weight_slots = static_cast<int32_t>(std::min<int64_t>((left - smem.bytes()) / slot_bytes, kMostWeightSlots));
   // Alternating warpgroups have separate source slots, and the stages that they multiply differ by less than the number
   // of source slots. This is less than a round of the weight slots, so that neither mistakes a barrier's parity for
   // that of two rounds before.
   if (plan.alternate && (plan.source_slots % 2 != 0 || plan.weight_slots < plan.source_slots)) return false;
-  plan.zeros_begin = plan.weights_begin + plan.weight_slots * slot_bytes;
-  plan.barriers_begin = plan.zeros_begin + kStridedZeroBytes;
-  whole->shared_bytes = plan.zeros_begin + barrier_bytes;
+  plan.weights_begin = smem.take(plan.weight_slots * slot_bytes);
+  plan.zeros_begin = smem.take(kStridedZeroBytes);
+  plan.barriers_begin = smem.take(barrier_bytes);
+  whole->shared_bytes = smem.bytes();
   // CTAs or warpgroups exchange accumulators in the memory of the stages.
   return (plan.splits == 1 && !plan.alternate) || 4 * shape.sums() <= plan.zeros_begin;
 }
@@ -208,7 +210,7 @@ bool lay_out_problem(const ConvTProblem& problem, WindowTile* plan) {
   }
   const int32_t vector = 16 / static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t first_w = window_shift(problem.w, problem.direction);
-  plan->begin_w = -(((first_w % vector) + vector) % vector);
+  plan->begin_w = -modulo(first_w, vector);
   plan->granule = vector;
   const int64_t together = result[0] | result[1] | result[2] | plan->begin_w;
   while (plan->granule > 1 && together % plan->granule != 0) plan->granule /= 2;
@@ -240,9 +242,11 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const Window
   const int32_t left = device.shared_per_block - staged_bytes - barrier_bytes(kMostSourceSlots);
   plan.source_slots = std::min(left / plan.slot_bytes, kMostSourceSlots);
   if (plan.source_slots < 2) return false;
-  plan.staged_begin = plan.source_slots * plan.slot_bytes;
-  plan.barriers_begin = plan.staged_begin + staged_bytes;
-  whole->shared_bytes = plan.barriers_begin + barrier_bytes(plan.source_slots);
+  SharedMemory smem;
+  smem.take(plan.source_slots * plan.slot_bytes);
+  plan.staged_begin = smem.take(staged_bytes);
+  plan.barriers_begin = smem.take(barrier_bytes(plan.source_slots));
+  whole->shared_bytes = smem.bytes();
   whole->source_on_vectors = true;
   const GemmShape gemm = make_gemm_shape(problem);
   const int32_t rest = std::max(gemm.result_w - plan.begin_w - plan.tile_w, 0);

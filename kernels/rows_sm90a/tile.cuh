@@ -2,7 +2,7 @@
 #pragma once
 
 #include "element/operand.cuh"
-#include "hopper/tiles.cuh"
+#include "hopper/kernel.cuh"
 #include "rows_sm90a/params.h"
 
 namespace convt::rows_sm90a {

@@ -5,16 +5,13 @@
 #include <numeric>
 
 #include "plan/cost.h"
+#include "plan/shared_memory.h"
 #include "plan/tensor_map.h"
 #include "scatter_sm90a/instances.h"
 #include "scatter_sm90a/layout.h"
 
 namespace convt {
 namespace {
-
-int32_t round_up(int64_t value, int32_t multiple) {
-  return static_cast<int32_t>((value + multiple - 1) / multiple * multiple);
-}
 
 // Tiles own whole positions along W. A tile's source columns begin `reach_w` before its first position, except in the
 // first tile, which needs no columns before the image.
@@ -124,20 +121,20 @@ bool make_scatter_layout(const ConvTProblem& problem, const ScatterTile& plan, S
   layout->by_channels = FastDivmod::of(layout->c_out);
 
   layout->stages = plan.stages;
-  layout->stage_bytes = round_up(int64_t{plan.strips} * layout->chunk_channels * layout->pitch * element, 128);
+  layout->stage_bytes = round_up(plan.strips * layout->chunk_channels * layout->pitch * element, 128);
   const int64_t terms = is_split(instance) ? 2 : 1;
   const int64_t weights = terms * layout->steps * 32 * instance.slots * instance.columns;
-  constexpr int64_t kMostBytes = 1 << 20;
-  if (int64_t{plan.stages} * layout->stage_bytes + weights > kMostBytes) return false;
   layout->num_planes = h.stride * layout->c_out;
-  layout->weights_begin = plan.stages * layout->stage_bytes;
-  layout->staged_begin = layout->weights_begin + static_cast<int32_t>(weights);
   layout->staged_bytes = layout->slot_columns * kScatterPlane * 4;
-  layout->unit_begin = layout->staged_begin + 2 * layout->staged_bytes;
-  layout->plane_begin = layout->unit_begin + 16 * layout->num_units;
-  layout->barriers_begin = layout->plane_begin + 16 * layout->num_planes;
-  layout->shared_bytes = layout->barriers_begin + 16 * (plan.stages + 2);
-  return true;
+  SharedMemory smem;
+  smem.take(int64_t{plan.stages} * layout->stage_bytes);
+  layout->weights_begin = smem.take(weights);
+  layout->staged_begin = smem.take(2 * layout->staged_bytes);
+  layout->unit_begin = smem.take(16 * layout->num_units);
+  layout->plane_begin = smem.take(16 * layout->num_planes);
+  layout->barriers_begin = smem.take(16 * (plan.stages + 2));
+  layout->shared_bytes = smem.bytes();
+  return smem.fits();
 }
 
 namespace {
@@ -201,7 +198,7 @@ int32_t stages_of(const ScatterLayout& layout, bool channels_last, int32_t resid
 void add_tiles(const ConvTProblem& problem, const DeviceInfo& device, int32_t index, int32_t strips, int32_t resident,
                std::vector<Plan>* plans) {
   const ScatterInstance& instance = kScatterInstances[index];
-  const int32_t room = std::min(device.shared_per_block, device.shared_per_sm / resident - 1024);
+  const int32_t room = shared_room(device, resident);
   Plan plan = begin_plan(instance.name, problem.precision, ScatterTile{});
   ScatterLayout layout;
   bool fits = false;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "plan/shared_memory.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "simt/instances.h"
@@ -131,8 +132,8 @@ inline Window output_columns(int32_t num_taps, int32_t shift_step, int32_t posit
                                                                            : copied_window(num_taps, tile_w);
 }
 
-// Returns shared-memory bytes as int64 because the planner also probes tiles that are far too large.
-inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const SimtGradWeightTile& plan,
+// Returns the bytes of shared memory, at most INT32_MAX: the planner also probes tiles that are far too large.
+inline int32_t make_grad_weight_layout(const ConvTProblem& problem, const SimtGradWeightTile& plan,
                                        GradWeightLayout* layout) {
   const GradWeightInstance& instance = kGradWeightInstances[plan.instance];
   const int32_t tile_w = 1 << plan.tile_w_log2, taps_w = plan.block_runs * instance.thread_kw;
@@ -146,9 +147,11 @@ inline int64_t make_grad_weight_layout(const ConvTProblem& problem, const SimtGr
   layout->output_elems = static_cast<int32_t>(input);
   layout->stage_elems = static_cast<int32_t>(input + output);
   const int64_t stages = kGradWeightStages * (input + output) * (instance.dtype == DataType::kFloat64 ? 8 : 4);
-  layout->places_bytes_begin = static_cast<int32_t>(stages);
   constexpr int64_t kPlaceBytes = 8;
-  return stages + int64_t{layout->rows.extent} * layout->columns.extent * kPlaceBytes;
+  SharedMemory smem;
+  smem.take(stages);
+  layout->places_bytes_begin = smem.take(kPlaceBytes * layout->rows.extent * layout->columns.extent);
+  return smem.bytes();
 }
 
 }  // namespace convt

@@ -32,7 +32,7 @@ void choose_chunks(const ConvTProblem& problem, SimtGradWeightTile* plan, GradWe
   grid->chunks = static_cast<int32_t>(ceil_div(grid->pixel_tiles, plan->tiles_per_chunk));
 }
 
-int64_t registers_of(const GradWeightInstance& instance) {
+int32_t registers_of(const GradWeightInstance& instance) {
   const int32_t sums = instance.thread_ci * instance.thread_co * instance.thread_kw;
   return std::min(168, sums * (instance.dtype == DataType::kFloat64 ? 2 : 1) + 60);
 }
@@ -59,7 +59,7 @@ struct Block {
 int32_t threads_of(const GradWeightInstance& instance, const SimtGradWeightTile& tile) {
   const int32_t jobs =
       tile.block_ci / instance.thread_ci * (tile.block_co / instance.thread_co) * tile.block_kh * tile.block_runs;
-  return ceil_div(jobs * tile.splits, 32) * 32;
+  return round_up(jobs * tile.splits, 32);
 }
 
 // Calls use(tile_h) or use(w_log2) for each candidate extent.
@@ -96,10 +96,8 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const GradW
   const double x_sectors = channels_ci * plan.tile_h * (tile_w * bytes / 32 + 1);
   const double copies =
       std::ceil(pixels / 8) * std::ceil(channels_ci / 4) + std::ceil(window / 8) * std::ceil(channels_co / 4);
-  const int64_t registers = registers_of(instance) * result->threads;
-  const int64_t resident =
-      std::max<int64_t>(1, std::min<int64_t>({device.shared_per_sm / (result->shared_bytes + 1024), 65536 / registers,
-                                              ceil_div(result->num_blocks, int64_t{device.num_sms})}));
+  const int64_t most = resident_blocks(device, result->shared_bytes, result->threads, 65536 / registers_of(instance));
+  const int64_t resident = std::max<int64_t>(1, std::min(most, ceil_div(result->num_blocks, int64_t{device.num_sms})));
   // An elementwise copy costs an SM about 13 cycles. The products of another CTA hide most of them, unless that CTA has
   // only one or two warps. The copying CTA's own products hide few.
   const double copy_cost = resident > 1 && warps > 2 ? 15 : 50;
@@ -173,9 +171,8 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
   SimtGradWeightTile& tile = tile_of<SimtGradWeightTile>(*plan);
   plan->threads = threads_of(kGradWeightInstances[tile.instance], tile);
   GradWeightLayout layout;
-  const int64_t shared = make_grad_weight_layout(problem, tile, &layout);
-  if (plan->threads > kMaxGradWeightThreads || shared > kGradWeightShared) return false;
-  plan->shared_bytes = static_cast<int32_t>(shared);
+  plan->shared_bytes = make_grad_weight_layout(problem, tile, &layout);
+  if (plan->threads > kMaxGradWeightThreads || plan->shared_bytes > kGradWeightShared) return false;
   GradWeightGrid grid;
   choose_chunks(problem, &tile, &grid);
   plan->num_blocks = num_blocks(grid);

@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "epilogue/output_columns.h"
+#include "plan/shared_memory.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "simt/instances.h"
@@ -147,6 +147,15 @@ CONVT_HOST_DEVICE inline int32_t input_plane(int32_t elements) { return (element
 
 CONVT_HOST_DEVICE inline int32_t weight_plane(int32_t block_co, int32_t num_taps) { return block_co * (num_taps | 1); }
 
+// Mapping of a tile's positions to the output's W axis: position p and a phase of the tile map to column
+// p * stride + phase - offset, if it is in 0 .. w_out - 1.
+struct OutputColumns {
+  int32_t stride;
+  int32_t offset;
+  int32_t w_out;
+  int32_t phases;  // W phases of a tile, or the phases fused into channels
+};
+
 struct SharedLayout {
   int32_t stage_elems;  // accumulator elements per stage
   int32_t weight_elems;  // offset of the weight within a stage, in accumulator elements
@@ -160,11 +169,11 @@ struct SharedLayout {
 };
 
 // `problem` is the problem that the kernel computes: fused (problem/fuse.h) or adjoint (problem/adjoint.h) if
-// applicable. Returns bytes as int64 because the planner also probes tiles that are far too large.
-inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& plan, SharedLayout* layout) {
+// applicable. Returns the bytes, at most INT32_MAX: the planner also probes tiles that are far too large.
+inline int32_t make_shared_layout(const ConvTProblem& problem, const SimtTile& plan, SharedLayout* layout) {
   // More taps than any shared memory holds. The bound also keeps window sizes within 32 bits.
   constexpr int64_t kMostTaps = 1 << 16;
-  if (int64_t{plan.chunk_kh} * plan.chunk_kw > kMostTaps) return INT64_MAX;
+  if (int64_t{plan.chunk_kh} * plan.chunk_kw > kMostTaps) return INT32_MAX;
   const Instance& instance = kInstances[plan.instance];
   const int64_t accumulator_bytes = instance.dtype == DataType::kFloat64 ? 8 : 4;
   const Axis &h = problem.h, &w = problem.w;
@@ -173,8 +182,8 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& p
   const int64_t positions = int64_t{plan.tile_n} * rows.extent * input_pitch(columns.extent);
   const int64_t input = int64_t{plan.chunk_ci} * (positions + 31);
   const int64_t weight = int64_t{plan.chunk_ci} * plan.block_co * ((plan.chunk_kh * plan.chunk_kw) | 1);
-  const int64_t input_elems = (input + 7) / 8 * 8;
-  const int64_t stage_elems = input_elems + (weight + 7) / 8 * 8;
+  const int64_t input_elems = round_up(input, 8);
+  const int64_t stage_elems = input_elems + round_up(weight, 8);
 
   const int64_t run = int64_t{plan.tile_w} * plan.phases_w * plan.fused_w;
   const int64_t block_co = plan.block_co / plan.fused_w;
@@ -188,22 +197,22 @@ inline int64_t make_shared_layout(const ConvTProblem& problem, const SimtTile& p
   const int64_t staged_bytes = staged_elems * element_bytes(problem.dtype);
   const bool reuse_stages = plan.phases_w == 1;
   const int64_t weights = (int64_t{plan.block_co} * plan.chunk_kh * plan.chunk_kw + 1) / 2 * 2;  // for 16-byte reads
-  const int64_t stages_and_staged =
-      reuse_stages ? (stage_bytes > staged_bytes ? stage_bytes : staged_bytes) : stage_bytes + staged_bytes;
-  const int64_t list_begin = (stages_and_staged + 15) / 16 * 16;
-  const int64_t total = list_begin + 8 * (positions + weights) + 4 * weights;
+  SharedMemory smem;
+  smem.take(reuse_stages && staged_bytes > stage_bytes ? staged_bytes : stage_bytes);
+  const int32_t staged_begin = reuse_stages ? 0 : smem.take(staged_bytes);
+  const int32_t list_begin = smem.take(8 * (positions + weights) + 4 * weights, 16);
   if (layout != nullptr) {
     layout->stage_elems = static_cast<int32_t>(stage_elems);
     layout->weight_elems = static_cast<int32_t>(input_elems);
-    layout->staged_bytes_begin = static_cast<int32_t>(reuse_stages ? 0 : stage_bytes);
-    layout->list_bytes_begin = static_cast<int32_t>(list_begin);
+    layout->staged_bytes_begin = staged_begin;
+    layout->list_bytes_begin = list_begin;
     layout->list_input_elems = static_cast<int32_t>(positions);
     layout->list_weight_elems = static_cast<int32_t>(weights);
     layout->channel_stride = static_cast<int32_t>(channel_stride);
     layout->column_stride = static_cast<int32_t>(column_stride);
-    layout->total_bytes = static_cast<int32_t>(total);
+    layout->total_bytes = smem.bytes();
   }
-  return total;
+  return smem.bytes();
 }
 
 }  // namespace convt

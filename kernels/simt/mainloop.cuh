@@ -5,7 +5,7 @@
 // registers: 4 * kThreadCo multiply-adds per quad and tap for two or three 16-byte reads of shared memory.
 #pragma once
 
-#include "element/shared_vector.cuh"
+#include "element/vector.cuh"
 #include "ptx/shared.cuh"
 #include "ptx/warp_reduce.cuh"
 #include "simt/layout.h"

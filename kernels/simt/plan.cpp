@@ -18,6 +18,7 @@ namespace {
 constexpr int32_t kMaxBlockCo = 64;
 constexpr int32_t kThreadsPerGroup = 8;  // minimum: a warp contains at most 4 channel groups
 constexpr int64_t kFewChannels = 4;
+constexpr int32_t kTableBytes = 1024;  // static shared memory of a CTA, rounded up
 
 // Order of sums for a precision class. Tensor-core classes get the stricter ieee order.
 Precision served_order(const ConvTProblem& problem) {
@@ -101,10 +102,9 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
   const double cta_slots = (700 + store_slots + share_h * filled_w * phases_w * phase_slots) * warps;
 
   // Resident CTAs hide each other's latencies. An SM issues 4 instructions per cycle.
-  const int32_t registers = registers_of(instance) * plan->threads;
-  const int64_t resident = std::max<int64_t>(
-      1, std::min<int64_t>({device.shared_per_sm / (plan->shared_bytes + 2048), 65536 / registers, 2048 / plan->threads,
-                            ceil_div(plan->num_blocks, int64_t{device.num_sms})}));
+  const int64_t most =
+      resident_blocks(device, plan->shared_bytes + kTableBytes, plan->threads, 65536 / registers_of(instance));
+  const int64_t resident = std::max<int64_t>(1, std::min(most, ceil_div(plan->num_blocks, int64_t{device.num_sms})));
   const double efficiency = std::min(0.78, 0.24 + 0.032 * static_cast<double>(resident) * warps);
   const double fp_rate = 128 / multiply_adds_per_cycle(device, instance.dtype == DataType::kFloat64);
   const double blocks_per_sm = static_cast<double>(ceil_div(plan->num_blocks, int64_t{device.num_sms}));
@@ -160,13 +160,12 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, Plan* plan)
 
 // Halves the W phases of a tile until everything fits, then the taps of a stage, along H first. Taps are split only for
 // single channels, which keeps the order of the sums.
-bool fit(const ConvTProblem& problem, const DeviceInfo& device, int32_t budget, Plan* plan) {
+bool fit(const ConvTProblem& problem, int32_t budget, Plan* plan) {
   SimtTile& tile = tile_of<SimtTile>(*plan);
-  const int32_t limit = std::min(budget, device.shared_per_block - 1024);  // 1 KiB for static tables
   for (;;) {
-    const int64_t bytes = make_shared_layout(problem, tile, nullptr);
-    if (bytes <= limit) {
-      plan->shared_bytes = static_cast<int32_t>(bytes);
+    const int32_t bytes = make_shared_layout(problem, tile, nullptr);
+    if (bytes <= budget) {
+      plan->shared_bytes = bytes;
       return true;
     }
     if (tile.chunk_ci > 1) return false;  // a smaller chunk is a separate candidate
@@ -190,7 +189,7 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
   int32_t single_bytes[kMaxStages + 1] = {};  // by stages: shared memory of a known plan with one channel
   Plan best{};
   for (const int32_t resident : {1, 2, 3, 4}) {
-    const int32_t budget = device.shared_per_sm / resident - 2048;
+    const int32_t budget = shared_room(device, resident) - kTableBytes;
     for (const int32_t stages : {2, 3}) {
       for (const int32_t chunk : {1, 2, 4, 6, 8, 12, 16, 24, 32}) {
         if (chunk > 1 && chunk >= 2 * group_c_in) break;
@@ -205,7 +204,7 @@ bool choose_stages(const ConvTProblem& problem, const DeviceInfo& device, Plan* 
         tile.chunk_kh = tap_sums ? 1 : max_taps(problem.h);
         tile.chunk_kw = tap_sums ? 1 : max_taps(problem.w);
         tile.phases_w = std::min(num_phases(problem.w), kMaxPhasesW);
-        if (!fit(problem, device, budget, &trial)) continue;
+        if (!fit(problem, budget, &trial)) continue;
         if (chunk == 1) single_bytes[stages] = trial.shared_bytes;
         const TileShape shape{tile.block_co, tile.tile_n, tile.tile_h, tile.tile_w, tile.phases_w};
         trial.num_blocks = num_tiles(make_tile_grid(problem, shape));

@@ -2,7 +2,6 @@
 // memory and stores them as contiguous runs.
 #pragma once
 
-#include "epilogue/output_columns.h"
 #include "problem/problem.h"
 #include "simt/layout.h"
 

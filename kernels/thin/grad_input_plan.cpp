@@ -4,6 +4,7 @@
 
 #include "plan/cost.h"
 #include "plan/plan.h"
+#include "plan/shared_memory.h"
 #include "thin/grad_input_layout.h"
 #include "thin/instances.h"
 
@@ -15,8 +16,7 @@ int64_t resident_blocks(const DeviceInfo& device, const ThinGradInputInstance& i
                         const ThinGradInputLayout& layout) {
   const int32_t sums = instance.channels * instance.positions;
   const int32_t threads_of_registers = max_thin_gradient_threads(sums) * min_thin_gradient_blocks(sums);
-  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock),
-                           threads_of_registers / layout.threads);
+  return resident_blocks(device, layout.shared_bytes, layout.threads, threads_of_registers);
 }
 
 // Shared-memory wavefronts that read a warp's 32 columns of grad_output for one tap.
@@ -154,15 +154,14 @@ bool make_thin_grad_input_layout(const ConvTProblem& problem, const ThinGradInpu
   const int64_t stage = (channel_pitch * plan.chunk_co * plan.block_groups + 2 * elems) * element_bytes(problem.dtype);
   const int64_t weights =
       int64_t{plan.block_groups} * layout->group_co * h.kernel * w.kernel * plan.block_ci * sizeof(float);
-  const int64_t stage_begin = (weights + 15) / 16 * 16;
-  const int64_t stage_bytes = (stage + 15) / 16 * 16;
-  constexpr int64_t kMostBytes = 1 << 20;
-  if (stage_begin + stage_bytes * plan.stages > kMostBytes) return false;
-  layout->most_channel_pitch = static_cast<int32_t>(channel_pitch);
-  layout->stage_begin = static_cast<int32_t>(stage_begin);
+  const int64_t stage_bytes = round_up(stage, 16);
+  SharedMemory smem;
+  smem.take(weights);
+  layout->stage_begin = smem.take(stage_bytes * plan.stages, 16);
   layout->stage_bytes = static_cast<int32_t>(stage_bytes);
-  layout->shared_bytes = static_cast<int32_t>(stage_begin + stage_bytes * plan.stages);
-  return true;
+  layout->shared_bytes = smem.bytes();
+  layout->most_channel_pitch = static_cast<int32_t>(channel_pitch);
+  return smem.fits();
 }
 
 void add_thin_grad_input_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {

@@ -10,7 +10,7 @@
 
 #include "problem/problem.h"
 #include "thin/instances.h"
-#include "tiling/strip_params.h"
+#include "tiling/strips.h"
 
 namespace convt {
 

@@ -13,8 +13,7 @@ namespace {
 
 // CTAs per SM. A thread may use the registers of an SM divided by kMaxThinWeightThreads.
 int64_t resident_blocks(const DeviceInfo& device, const StripLayout& layout) {
-  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock),
-                           kMaxThinWeightThreads / layout.threads);
+  return resident_blocks(device, layout.shared_bytes, layout.threads, kMaxThinWeightThreads);
 }
 
 // Shared-memory wavefronts that read a warp's columns of grad_output for one tap.
@@ -94,7 +93,7 @@ struct Order {
 void consider_stages(const ConvTProblem& problem, int32_t most_shared, const Order& order, Plan trial, Plan* best) {
   ThinGradWeightTile& tile = tile_of<ThinGradWeightTile>(trial);
   for (int32_t resident = 1; resident <= 4; ++resident) {
-    const int32_t limit = std::min(most_shared, h200().shared_per_sm / resident - kReservedPerBlock);
+    const int32_t limit = std::min(most_shared, shared_room(h200(), resident));
     for (int32_t stages = kMinStripStages; stages <= kMaxStripStages; ++stages) {
       tile.stages = stages;
       StripLayout layout;

@@ -10,7 +10,7 @@
 #include "thin/instances.h"
 #include "thin/layout.h"
 #include "thin/outer_weight_layout.h"
-#include "tiling/strip_launch.h"
+#include "tiling/strips.h"
 
 namespace convt {
 namespace {

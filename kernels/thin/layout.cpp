@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
+#include "plan/shared_memory.h"
 #include "problem/shapes.h"
 
 namespace convt {
 namespace {
-
-int32_t modulo(int64_t a, int32_t b) { return static_cast<int32_t>((a % b + b) % b); }
-int32_t round_up(int32_t a, int32_t b) { return ceil_div(a, b) * b; }
 
 int32_t floor_log2(int32_t a) {
   int32_t log2 = 0;
@@ -182,18 +180,19 @@ bool finish_thin_layout(const ConvTProblem& problem, const ThinTile& plan, int32
   // The kernel also reads positions between the rows of a tile and after its end. Their results are unused.
   const int64_t source =
       element * (int64_t{plan.chunk_ci} * plan.block_groups * layout->channel_pitch + 32 * positions * layout->warps_w);
-  constexpr int64_t kMostBytes = 1 << 20;
-  if (source + weights + results > kMostBytes) return false;
-  layout->weight_begin = round_up(static_cast<int32_t>(std::max<int64_t>(source, results)), 16);
-  layout->output_begin = layout->weight_begin + static_cast<int32_t>(weights);
-  layout->bias_begin = layout->output_begin + 4 * plan.block_groups * layout->outputs;
   // Two extra steps, which the mainloop prefetches.
-  const int32_t steps = plan.chunk_ci * layout->taps + 2;
-  layout->step_begin = round_up(layout->bias_begin + 4 * plan.block_groups * plan.block_co, 8);
-  layout->quad_begin = layout->step_begin + 8 * steps;
-  layout->outside_begin = layout->quad_begin + (layout->all_taps ? 0 : round_up(steps * layout->output_blocks, 4));
-  layout->position_begin = round_up(layout->outside_begin + 4 * (plan.tile_h + plan.tile_w), 8);
-  layout->shared_bytes = round_up(layout->position_begin + 8 * 32 * positions * layout->warps_w, 16);
+  const int64_t steps = int64_t{plan.chunk_ci} * layout->taps + 2;
+  SharedMemory smem;
+  smem.take(std::max(source, results));
+  layout->weight_begin = smem.take(weights, 16);
+  layout->output_begin = smem.take(4 * plan.block_groups * layout->outputs);
+  layout->bias_begin = smem.take(4 * plan.block_groups * plan.block_co);
+  layout->step_begin = smem.take(8 * steps, 8);
+  layout->quad_begin = smem.take(layout->all_taps ? 0 : steps * layout->output_blocks);
+  layout->outside_begin = smem.take(4 * (plan.tile_h + plan.tile_w), 4);
+  layout->position_begin = smem.take(8 * 32 * positions * layout->warps_w, 8);
+  if (!smem.fits()) return false;
+  layout->shared_bytes = round_up(smem.bytes(), 16);
   // While the weights are loaded, a table of their offsets occupies the source's memory.
   if (4 * layout->taps * layout->outputs > layout->weight_begin) return false;
   return tiles * std::max(layout->tiles_w, layout->tiles_h) < (int64_t{1} << 31);

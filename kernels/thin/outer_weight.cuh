@@ -5,7 +5,7 @@
 // thin/outer_weight_layout.h derives this and defines the work of a CTA. Launched by thin/launch.cpp.
 #pragma once
 
-#include "element/shared_vector.cuh"
+#include "element/vector.cuh"
 #include "thin/outer_weight_loader.cuh"
 
 namespace convt::thin {

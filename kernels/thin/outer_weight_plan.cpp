@@ -6,6 +6,7 @@
 
 #include "plan/cost.h"
 #include "plan/plan.h"
+#include "plan/shared_memory.h"
 #include "problem/shapes.h"
 #include "thin/outer_weight_layout.h"
 
@@ -16,7 +17,7 @@ constexpr int32_t kMostSplits = 16, kWidestTile = 64;
 
 // CTAs per SM; a thread has 128 registers.
 int64_t resident_blocks(const DeviceInfo& device, const ThinOuterWeightLayout& layout) {
-  return std::min<int64_t>(device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock), 512 / layout.threads);
+  return resident_blocks(device, layout.shared_bytes, layout.threads, 512);
 }
 
 // Elements per copy to shared memory: the largest of 4, 2, 1 that divides `a` and `b`.
@@ -199,12 +200,12 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   layout->threads_ci = plan.block_ci / kOuterChannels;
   layout->threads_columns = static_cast<int32_t>(threads_columns);
   layout->jobs = static_cast<int32_t>(jobs);
-  layout->threads = ceil_div(layout->jobs * plan.splits, 32) * 32;
+  layout->threads = round_up(layout->jobs * plan.splits, 32);
 
   constexpr int64_t kMostElems = 1 << 18;  // far more than fits
   layout->rows = row_window(plan.block_kh, h.dilation, h.stride, plan.tile_h);
   const int64_t run = longest_run(*layout, width);
-  const int64_t pitch = (int64_t{plan.tile_w - 1} * w.stride * layout->c_out + run + 3) / 4 * 4;
+  const int64_t pitch = round_up(int64_t{plan.tile_w - 1} * w.stride * layout->c_out + run, 4);
   const int64_t pixels = int64_t{plan.tile_h} * plan.tile_w;
   if (pixels > kMostElems || pitch > kMostElems || layout->rows.extent > kMostElems) return false;
   const int64_t x_elems = pixels * plan.block_ci, gy_elems = layout->rows.extent * pitch;
@@ -213,8 +214,10 @@ bool make_thin_outer_weight_layout(const ConvTProblem& problem, const ThinOuterW
   layout->gy_begin = static_cast<int32_t>(x_elems * 4);
   layout->stage_bytes = static_cast<int32_t>((x_elems + gy_elems) * 4);
   const int32_t handed_on = plan.splits / 2 * layout->jobs * kOuterChannels * kOuterColumns * 4;
-  layout->list_begin = std::max(kOuterWeightStages * layout->stage_bytes, handed_on);
-  layout->shared_bytes = layout->list_begin + layout->threads_columns * (kOuterColumns / width) * kOuterVectorBytes;
+  SharedMemory smem;
+  smem.take(std::max(kOuterWeightStages * layout->stage_bytes, handed_on));
+  layout->list_begin = smem.take(layout->threads_columns * (kOuterColumns / width) * kOuterVectorBytes);
+  layout->shared_bytes = smem.bytes();
   return true;
 }
 

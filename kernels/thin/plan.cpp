@@ -11,13 +11,9 @@
 namespace convt {
 namespace {
 
-// Registers per thread.
-constexpr int32_t kRegisters = 128;
-
-// CTAs per SM.
+// CTAs per SM; a thread has 128 registers.
 int64_t resident_blocks(const DeviceInfo& device, const ThinLayout& layout) {
-  return std::min<int64_t>({device.shared_per_sm / (layout.shared_bytes + kReservedPerBlock),
-                            65536 / (kRegisters * layout.threads), 2048 / layout.threads, 32});
+  return resident_blocks(device, layout.shared_bytes, layout.threads, 512);
 }
 
 // Fraction of (tap, phase with taps) pairs whose tap exists in the weight.

@@ -20,8 +20,8 @@ namespace convt {
 inline int32_t vector_elements(DataType dtype) { return static_cast<int32_t>(16 / element_bytes(dtype)); }
 
 // The smallest number not below `least` that is congruent to `residue` modulo a power of two.
-CONVT_HOST_DEVICE inline int32_t congruent_from(int32_t least, int64_t residue, int32_t modulus) {
-  return least + static_cast<int32_t>((residue - least) & (modulus - 1));
+inline int32_t congruent_from(int64_t least, int64_t residue, int32_t modulus) {
+  return static_cast<int32_t>(least + ((residue - least) & (modulus - 1)));
 }
 
 // Lays out the slots for `kernel_h` tap rows and `rows` rows of positions, with `columns` columns each. Returns false

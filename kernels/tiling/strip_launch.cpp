@@ -1,8 +1,9 @@
-#include "tiling/strip_launch.h"
-
+// Sets the parameters of the strip loader (tiling/strip_loader.cuh).
 #include <algorithm>
 
+#include "launch/launch.h"
 #include "problem/shapes.h"
+#include "tiling/strips.h"
 
 namespace convt {
 namespace {

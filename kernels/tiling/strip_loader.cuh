@@ -6,7 +6,7 @@
 #include "element/arithmetic.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier_sm90.cuh"
-#include "tiling/strip_params.h"
+#include "tiling/strips.h"
 
 namespace convt::tiling {
 

@@ -1,5 +1,6 @@
 #include "tiling/strips.h"
 
+#include "plan/shared_memory.h"
 #include "problem/shapes.h"
 
 namespace convt {
@@ -46,14 +47,14 @@ bool lay_out_strip_stages(const ConvTProblem& problem, int64_t x_elems, int64_t 
   const int64_t bytes = element_bytes(problem.dtype);
   // Reads of the last row may extend to the end of its strip, past the existing columns.
   const int32_t beyond = 2 * vector_elements(problem.dtype);
-  const int64_t x_bytes = ((x_elems + beyond) * bytes + 127) / 128 * 128;
-  const int64_t gy_bytes = ((gy_elems + beyond) * bytes + 127) / 128 * 128;
-  constexpr int64_t kMostBytes = 1 << 20;
-  if ((x_bytes + gy_bytes) * layout->stages > kMostBytes) return false;
+  const int64_t x_bytes = round_up((x_elems + beyond) * bytes, 128);
+  const int64_t gy_bytes = round_up((gy_elems + beyond) * bytes, 128);
+  SharedMemory smem(kStripHeadBytes);
+  smem.take((x_bytes + gy_bytes) * layout->stages);
   layout->gy_begin = static_cast<int32_t>(x_bytes);
   layout->stage_bytes = static_cast<int32_t>(x_bytes + gy_bytes);
-  layout->shared_bytes = kStripHeadBytes + layout->stage_bytes * layout->stages;
-  return true;
+  layout->shared_bytes = smem.bytes();
+  return smem.fits();
 }
 
 bool has_merged_rows(const StripLayout& layout, const ConvTProblem& problem) {

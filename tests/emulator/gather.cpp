@@ -2,5 +2,4 @@
 #include "emulator/kernels.h"
 
 // clang-format off: the kernels follow the emulated device.
-#include "gather/instances/direct.cu"
 #include "gather/instances/gather.cu"

@@ -3,4 +3,3 @@
 
 // clang-format off: the kernels follow the emulated device.
 #include "portable/instances/convolve.cu"
-#include "portable/instances/pack.cu"

@@ -5,4 +5,3 @@
 #include "thin/instances/forward.cu"
 #include "thin/instances/grad_input.cu"
 #include "thin/instances/grad_weight.cu"
-#include "thin/instances/outer_weight.cu"

@@ -12,7 +12,7 @@
 #include "epilogue/pass.h"
 #include "launch/kernel.h"
 #include "launch/tensor_map_rules.h"
-#include "reduce/kernels.h"
+#include "reduce/params.h"
 
 static thread_local std::vector<RecordedLaunch> launches;
 

@@ -2,6 +2,7 @@
 #include "portable/grad_weight.cuh"
 #include "portable/instances.h"
 #include "portable/kernel.cuh"
+#include "portable/pack.cuh"
 
 namespace convt::portable {
 
@@ -17,6 +18,11 @@ const void* grad_weight_kernel_of(int32_t instance) {
     using Element = typename element::ElementOf<row->dtype>::type;
     return CONVT_KERNEL(grad_weight<Element, row->block>);
   });
+}
+
+const void* pack_weights(DataType dtype) {
+  if (dtype == DataType::kFloat32) return CONVT_KERNEL(pack_weights<float>);
+  return CONVT_KERNEL(pack_weights<__half>);  // also for bfloat16: only bits are moved
 }
 
 }  // namespace convt::portable
