@@ -309,8 +309,6 @@ if ops.forward is not None:
     _library.impl("grad_input", _raw_grad_input, "Autograd")
     _library.impl("grad_weight", _raw_grad_weight, "Autograd")
     _library.impl("grad_bias", _raw_grad_bias, "Autograd")
-    for _name in ("forward", "grad_input", "grad_weight"):
-        _library.impl(f"{_name}_candidate", without_gradient(f"{_name}_candidate", _name), "Autograd")
     # Eager calls run these below autograd: a guard around each call would cost 1 us.
     for _name in ("_forward", "_forward_then", "_forward_packed", "_finish", "_gradients"):
         _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")

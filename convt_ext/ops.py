@@ -237,9 +237,8 @@ if _extension.load_error is None:
         ("grad_weight", fake_grad_weight, grad_weight_flops),
     )
     for _name, _fake, _flops in _directions:
-        for _op in (_name, f"{_name}_candidate"):
-            torch.library.register_fake(f"convt_ext::{_op}", _fake)
-            register_flop_formula(getattr(torch.ops.convt_ext, _op))(_flops)
+        torch.library.register_fake(f"convt_ext::{_name}", _fake)
+        register_flop_formula(getattr(torch.ops.convt_ext, _name))(_flops)
     torch.library.register_fake("convt_ext::grad_bias", fake_grad_bias)
     torch.library.register_fake("convt_ext::_forward", fake_run_forward)
     register_flop_formula(torch.ops.convt_ext._forward)(forward_flops)

@@ -145,8 +145,6 @@ if ops.forward is not None:
         ("forward", _forward), ("grad_input", _grad_input), ("grad_weight", _grad_weight), ("grad_bias", _grad_bias),
     ):  # fmt: skip
         _library.impl(_name, _function, "CPU")
-        if _name != "grad_bias":
-            _library.impl(f"{_name}_candidate", _function, "CPU")
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:

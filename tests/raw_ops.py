@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -79,6 +79,11 @@ def class_of(kernel: str) -> str:
     return "_".join(kernel.split("_")[1:3])
 
 
+def run_candidate(direction: str, candidate: int, arguments: Sequence[Any], steps: Sequence[Any] = ((), (), ())):
+    """Runs that candidate of the planner. `arguments`: those of `convt_ext::forward`, with the direction's operands."""
+    return torch.ops.convt_ext._run_candidate(DIRECTIONS.index(direction), candidate, *arguments, *map(list, steps))
+
+
 @dataclasses.dataclass(frozen=True)
 class Call:
     """The arguments of `convt_ext::forward`."""
@@ -111,10 +116,10 @@ class Call:
         arguments = (*self._tensors_and_lists(), PRECISIONS[self.precision], self.channels_last)
         if candidate is None:
             return torch.ops.convt_ext.forward(*arguments)
-        return torch.ops.convt_ext.forward_candidate(*arguments, candidate)
+        return run_candidate("forward", candidate, arguments)
 
     def candidates(self, device: list[int] | None = None, direction: str = "forward") -> list[dict[str, Any]]:
-        """The planner's candidates on this call's GPU, in the order of `forward_candidate`."""
+        """The planner's candidates on this call's GPU, in the order of `run_candidate`."""
         device = device or torch.ops.convt_ext.device(self.x.device.index)
         x, weight, bias, *lists = self._tensors_and_lists()
         text = torch.ops.convt_ext.explain(
@@ -186,7 +191,7 @@ class GradientCall:
         )  # fmt: skip
         if candidate is None:
             return getattr(torch.ops.convt_ext, self.direction)(*arguments)
-        return getattr(torch.ops.convt_ext, f"{self.direction}_candidate")(*arguments, candidate)
+        return run_candidate(self.direction, candidate, (*arguments[:2], None, *arguments[2:]))
 
     def run_with_bias(self, candidate: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The gradients of weight and bias, asked for together, by the plan with that number among the candidates."""

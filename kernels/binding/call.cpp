@@ -93,10 +93,6 @@ Tensor empty_workspace(int64_t bytes, int32_t device) {
 
 void fill_zero(Tensor& tensor) { torch::stable::zero_(tensor); }
 
-void check_candidate(int64_t candidate) {
-  STD_TORCH_CHECK(candidate >= 0, "convt_ext: candidate must not be negative, got ", candidate);
-}
-
 namespace {
 
 // Allocates the plan's workspace, or only its unpacked part if `kept` provides the packed weights. Returns false if
@@ -148,8 +144,8 @@ bool launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointer
 bool run_candidate(const ConvTProblem& problem, int64_t candidate, Pointers pointers, int32_t device,
                    const Epilogue* epilogue) {
   const std::vector<Plan>& plans = all_candidates(problem, device_info(device));
-  STD_TORCH_CHECK(candidate < static_cast<int64_t>(plans.size()), "convt_ext: candidate must be below ", plans.size(),
-                  ", got ", candidate);
+  STD_TORCH_CHECK(candidate >= 0 && candidate < static_cast<int64_t>(plans.size()),
+                  "convt_ext: candidate must be at least 0 and below ", plans.size(), ", got ", candidate);
   if (!can_launch(problem, plans[candidate], pointers)) {
     candidate = 0;
     while (!can_launch(problem, plans[candidate], pointers)) ++candidate;
@@ -191,4 +187,22 @@ bool run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers po
   fail_to_allocate(wanted_bytes, device);
 }
 
+namespace {
+
+Tensor run_candidate_op(int64_t direction, int64_t candidate, const Tensor& first, const Tensor& second,
+                        const std::optional<Tensor>& bias, const std::vector<int64_t>& stride,
+                        const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
+                        const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
+                        const std::vector<int64_t>& operations, const std::vector<double>& numbers,
+                        const std::vector<Tensor>& tensors) {
+  const ConvArguments arguments{stride, padding, output_padding, groups, dilation, precision, channels_last};
+  if (direction == 1) return run_grad_input(first, second, arguments, candidate);
+  if (direction == 2) return run_grad_weight(first, second, arguments, candidate);
+  const EpilogueArguments epilogue{operations, numbers, tensors};
+  return run_forward(first, second, bias, arguments, candidate, operations.empty() ? nullptr : &epilogue);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) { library.impl("_run_candidate", TORCH_BOX(&run_candidate_op)); }
+
+}  // namespace
 }  // namespace convt::binding

@@ -86,7 +86,7 @@ torch::stable::Tensor empty_workspace(int64_t bytes, int32_t device);
 // Zero-fills a tensor: the gradient if grad_output is empty.
 void fill_zero(torch::stable::Tensor& tensor);
 
-// Selects one of candidate_plans(): exactly `only`, for tests and tuning; otherwise `preferred`, or the planner's
+// Selects one of candidate_plans(): exactly `only`, for tests; otherwise `preferred`, or the planner's
 // choice if it is 0.
 struct Candidate {
   std::optional<int64_t> only = std::nullopt;
@@ -100,9 +100,6 @@ struct Candidate {
 // Throws like empty_result().
 bool run_plan(const ConvTProblem& problem, const Candidate& candidate, Pointers pointers, int32_t device,
               torch::stable::Tensor* kept = nullptr, const Epilogue* epilogue = nullptr);
-
-// Checks candidate >= 0.
-void check_candidate(int64_t candidate);
 
 // The ops' directions for real tensors on a GPU: checks, result, plan, launch. `only`: run exactly that candidate.
 // Throw std::runtime_error. For the gradient of the weight, `arguments.channels_last` is the weight's format, and

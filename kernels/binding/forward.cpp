@@ -80,33 +80,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const std::optional<Te
                      {stride, padding, output_padding, groups, dilation, precision, channels_last});
 }
 
-Tensor forward_candidate(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                         const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
-                         const std::vector<int64_t>& output_padding, int64_t groups,
-                         const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
-                         int64_t candidate) {
-  check_candidate(candidate);
-  return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
-                     candidate);
-}
-
-Tensor forward_then_candidate(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
-                              const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
-                              const std::vector<int64_t>& output_padding, int64_t groups,
-                              const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
-                              int64_t candidate, const std::vector<int64_t>& operations,
-                              const std::vector<double>& numbers, const std::vector<Tensor>& tensors) {
-  check_candidate(candidate);
-  const EpilogueArguments epilogue{operations, numbers, tensors};
-  return run_forward(input, weight, bias, {stride, padding, output_padding, groups, dilation, precision, channels_last},
-                     candidate, &epilogue);
-}
-
-STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
-  library.impl("forward", TORCH_BOX(&forward));
-  library.impl("forward_candidate", TORCH_BOX(&forward_candidate));
-  library.impl("_forward_then_candidate", TORCH_BOX(&forward_then_candidate));
-}
+STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) { library.impl("forward", TORCH_BOX(&forward)); }
 
 }  // namespace
 }  // namespace convt::binding

@@ -148,15 +148,6 @@ Tensor grad_input(const Tensor& grad_output, const Tensor& weight, const std::ve
                         {stride, padding, output_padding, groups, dilation, precision, channels_last});
 }
 
-Tensor grad_input_candidate(const Tensor& grad_output, const Tensor& weight, const std::vector<int64_t>& stride,
-                            const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding,
-                            int64_t groups, const std::vector<int64_t>& dilation, int64_t precision, bool channels_last,
-                            int64_t candidate) {
-  check_candidate(candidate);
-  return run_grad_input(grad_output, weight,
-                        {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
-}
-
 Tensor grad_weight(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,
                    const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding, int64_t groups,
                    const std::vector<int64_t>& dilation, int64_t precision, bool channels_last) {
@@ -164,20 +155,9 @@ Tensor grad_weight(const Tensor& grad_output, const Tensor& input, const std::ve
                          {stride, padding, output_padding, groups, dilation, precision, channels_last});
 }
 
-Tensor grad_weight_candidate(const Tensor& grad_output, const Tensor& input, const std::vector<int64_t>& stride,
-                             const std::vector<int64_t>& padding, const std::vector<int64_t>& output_padding,
-                             int64_t groups, const std::vector<int64_t>& dilation, int64_t precision,
-                             bool channels_last, int64_t candidate) {
-  check_candidate(candidate);
-  return run_grad_weight(grad_output, input,
-                         {stride, padding, output_padding, groups, dilation, precision, channels_last}, candidate);
-}
-
 STABLE_TORCH_LIBRARY_IMPL(convt_ext, CUDA, library) {
   library.impl("grad_input", TORCH_BOX(&grad_input));
-  library.impl("grad_input_candidate", TORCH_BOX(&grad_input_candidate));
   library.impl("grad_weight", TORCH_BOX(&grad_weight));
-  library.impl("grad_weight_candidate", TORCH_BOX(&grad_weight_candidate));
   library.impl("grad_bias", TORCH_BOX(&run_grad_bias));
 }
 

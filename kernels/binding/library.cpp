@@ -21,24 +21,20 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   library.def(
       "forward(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] output_padding, "
       "int groups, int[] dilation, int precision, bool channels_last) -> Tensor");
-  // For tests and tuning: runs candidate `candidate` of candidate_plans().
-  library.def(
-      "forward_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
-      "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
   // input_size and weight_size follow from the other sizes. channels_last is the format of the result.
   library.def(
       "grad_input(Tensor grad_output, Tensor weight, int[] stride, int[] padding, int[] output_padding, int groups, "
       "int[] dilation, int precision, bool channels_last) -> Tensor");
   library.def(
-      "grad_input_candidate(Tensor grad_output, Tensor weight, int[] stride, int[] padding, int[] output_padding, "
-      "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
-  library.def(
       "grad_weight(Tensor grad_output, Tensor input, int[] stride, int[] padding, int[] output_padding, int groups, "
       "int[] dilation, int precision, bool channels_last) -> Tensor");
-  library.def(
-      "grad_weight_candidate(Tensor grad_output, Tensor input, int[] stride, int[] padding, int[] output_padding, "
-      "int groups, int[] dilation, int precision, bool channels_last, int candidate) -> Tensor");
   library.def("grad_bias(Tensor grad_output) -> Tensor");
+  // For tests: runs candidate `candidate` of candidate_plans(). Operands: input, weight, bias; grad_output, weight; or
+  // grad_output, input. The lists at the end are epilogue steps, as in _forward_then.
+  library.def(
+      "_run_candidate(int direction, int candidate, Tensor first, Tensor second, Tensor? bias, int[] stride, "
+      "int[] padding, int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, "
+      "int[] operations, float[] numbers, Tensor[] tensors) -> Tensor");
   // Eager calls (eager.cpp). _remember returns an index for the 11 numbers of the arguments from stride to
   // channels_last, and 6 more: whether the gradient of the weight is also in channels_last; the candidates of the
   // forward pass and the gradients of input and weight that replace the planner's choice, 0 for none; a bit mask of the
@@ -59,11 +55,6 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
       "_forward_packed(Tensor input, Tensor weight, Tensor? bias, int call, Tensor(a!) packed, bool is_packed, int[] "
       "operations, float[] numbers, Tensor[] tensors) -> Tensor");
   library.def("_finish(Tensor(a!) result, bool exact, int[] operations, float[] numbers, Tensor[] tensors) -> ()");
-  // For tests, like forward_candidate.
-  library.def(
-      "_forward_then_candidate(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
-      "int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, int candidate, "
-      "int[] operations, float[] numbers, Tensor[] tensors) -> Tensor");
   library.def(
       "_gradients(Tensor grad_output, Tensor input, Tensor weight, int call, int wanted) -> (Tensor?, Tensor?, "
       "Tensor?)");

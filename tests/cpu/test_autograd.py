@@ -280,40 +280,26 @@ def test_raw_ops_refuse_what_they_would_do_wrong():
 
 
 @pytest.mark.parametrize("name", ["forward", "grad_input", "grad_weight"])
-def test_candidates_compute_and_refuse_gradients(name):
-    x, weight, bias, grad_output = raw_operands()
-    operands = {"forward": (x, weight, bias), "grad_input": (grad_output, weight), "grad_weight": (grad_output, x)}[
-        name
-    ]
-    op = getattr(torch.ops.convt_ext, f"{name}_candidate").default
-    with pytest.raises(NotImplementedError, match=f"use convt_ext::{name}"):
-        op(*operands, *RAW, 0)
-    with torch.no_grad():
-        assert torch.equal(op(*operands, *RAW, 0), getattr(ops, name)(*operands, *RAW))
-
-
-@pytest.mark.parametrize("suffix", ["", "_candidate"])
-@pytest.mark.parametrize("name", ["forward", "grad_input", "grad_weight"])
-def test_raw_ops_in_a_dual_level_refuse_what_is_dual_and_nothing_else(name, suffix):
+def test_raw_ops_in_a_dual_level_refuse_what_is_dual_and_nothing_else(name):
     from torch.autograd import forward_ad
 
     x, weight, bias, grad_output = (tensor.detach() for tensor in raw_operands())
     operands = {"forward": (x, weight, bias), "grad_input": (grad_output, weight), "grad_weight": (grad_output, x)}[
         name
     ]
-    op, last = getattr(torch.ops.convt_ext, name + suffix).default, (0,) if suffix else ()
-    expected = op(*operands, *RAW, *last)
+    op = getattr(torch.ops.convt_ext, name).default
+    expected = op(*operands, *RAW)
     with forward_ad.dual_level():
-        if suffix or name == "forward":  # the gradients are PyTorch's then, and by name refused
-            assert torch.equal(op(*operands, *RAW, *last), expected)
+        if name == "forward":  # the gradients are PyTorch's then, and by name refused
+            assert torch.equal(op(*operands, *RAW), expected)
         for which, tensor in enumerate(operands):
             duals = list(operands)
             duals[which] = forward_ad.make_dual(tensor, torch.randn_like(tensor))
-            with pytest.raises(NotImplementedError, match=f"convt_ext::{name}{suffix} has no forward-mode derivative"):
-                op(*duals, *RAW, *last)
+            with pytest.raises(NotImplementedError, match=f"convt_ext::{name} has no forward-mode derivative"):
+                op(*duals, *RAW)
         every = [forward_ad.make_dual(tensor, torch.randn_like(tensor)) for tensor in operands]
         with pytest.raises(NotImplementedError, match="has no forward-mode derivative"):
-            op(*every, *RAW, *last)
+            op(*every, *RAW)
 
 
 def test_raw_ops_under_vmap():

@@ -245,9 +245,6 @@ def test_opcheck(name, case, channels_last, grads):
     operands = [tensor if tensor is None else tensor.requires_grad_(grads) for tensor in operands]
     lists = (case.s, case.p, case.op, case.g, case.d)
     torch.library.opcheck(getattr(ops, name), (*operands, *lists, 0, channels_last))
-    if not grads:
-        candidate = getattr(torch.ops.convt_ext, f"{name}_candidate").default
-        torch.library.opcheck(candidate, (*operands, *lists, 0, channels_last, 0))
 
 
 @pytest.mark.parametrize("grads", [False, True])

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from raw_ops import PRECISIONS, Call, run_poisoned
+from raw_ops import PRECISIONS, Call, run_candidate, run_poisoned
 
 from convt_ext import epilogue
 
@@ -37,8 +37,8 @@ class CallThen(Call):
     chain: tuple = ()
 
     def run(self, candidate=None):
-        arguments = (*self._tensors_and_lists(), PRECISIONS[self.precision], self.channels_last, candidate)
-        return OPS._forward_then_candidate(*arguments, *epilogue.lists_of(epilogue.steps_of(list(self.chain))))
+        arguments = (*self._tensors_and_lists(), PRECISIONS[self.precision], self.channels_last)
+        return run_candidate("forward", candidate, arguments, epilogue.lists_of(epilogue.steps_of(list(self.chain))))
 
 
 def operands(result):
