@@ -5,3 +5,4 @@
 #include "thin/instances/forward.cu"
 #include "thin/instances/grad_input.cu"
 #include "thin/instances/grad_weight.cu"
+#include "thin/instances/outer_weight.cu"
