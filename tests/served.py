@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from convt_ext import ops
+from convt_ext import ops, routing
+from convt_ext.tuning import benchmark, choices
 
 
 class SeenOps(TorchDispatchMode):
@@ -69,6 +70,17 @@ def allow_tf32(on: bool) -> contextlib.AbstractContextManager[None]:
 def cudnn(enabled: bool) -> contextlib.AbstractContextManager[None]:
     """PyTorch's switch of cuDNN as a whole."""
     return switch(torch.backends.cudnn, "enabled", enabled)
+
+
+@contextlib.contextmanager
+def benchmarks_in_first_calls() -> Iterator[None]:
+    """`torch.backends.cudnn.benchmark`, with nothing measured yet and benchmarks that are worth their time at once."""
+    choices.forget_measured()
+    routing.forget()
+    with switch(benchmark, "_WORTH", 0), switch(torch.backends.cudnn, "benchmark", True):
+        yield
+    choices.forget_measured()
+    routing.forget()
 
 
 @contextlib.contextmanager

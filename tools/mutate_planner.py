@@ -1,4 +1,4 @@
-"""Changes one condition of the planner at a time, and prints for each change whether tests/plan detects it.
+"""Changes one condition of the planner at a time, and prints the test of plan or emulator that detects the change.
 
     python tools/mutate_planner.py --number 40 --seed 1      make 40 random changes of all files
     python tools/mutate_planner.py nhwc_sm90a/plan.cpp       make every change of these files of kernels/
@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("kernels", "tests", "convt_ext", "pyproject.toml")
+COPIED = ("kernels", "tests", "tools", "convt_ext", "pyproject.toml")
 KNOWN = ROOT / "tools/known_mutations.txt"
 FILES = ("*plan.cpp", "*layout.cpp")  # in the folder of each engine
 
-# These tests apply to every engine. Tests of a binary cannot detect a change of the sources.
-EVERYWHERE = ("test_plan_large.py", "test_plan_tensor_maps.py")
+# Tests that detect most changes run first. Tests of a binary cannot detect a change of the sources.
+FIRST = ("plan/test_plan_served.py", "plan/test_plan_large.py", "plan/test_plan_tensor_maps.py",
+         "plan/test_plan_contract.py")  # fmt: skip
 OF_BINARY = "not wheel"
 
 _NEUTRAL = {"&&": "true", "||": "false"}
@@ -123,28 +124,15 @@ def builds(tree: Path) -> bool:
     return subprocess.run(command, cwd=tree, capture_output=True).returncode == 0
 
 
-def first_failure(tree: Path, files: list[str]) -> str:
-    """Returns the first test that fails, or "" if all pass."""
+def first_failure(tree: Path, paths: list[str]) -> str:
+    """Returns the first test of these files and folders of tests/ that fails, or "" if all pass."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", OF_BINARY]
     environment = {**os.environ, "CONVT_TEST_UNINSTALLED": "1", "PYTHONPATH": str(tree)}
-    paths = [f"plan/{file}" for file in files]
     run = subprocess.run([*command, *paths], cwd=tree / "tests", env=environment, capture_output=True, text=True)
     if run.returncode == 0:
         return ""
     failed = [line.split()[1] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    return failed[0].removeprefix("plan/") if failed else f"exit status {run.returncode}"
-
-
-def tests_of(file: str) -> str:
-    """Returns the test file of a source file's family.
-
-    >>> tests_of("patch_sm90a/runs_plan.cpp"), tests_of("gather/plan.cpp")
-    ('test_plan_patch_runs.py', 'test_plan_thin_gather.py')
-    """
-    path = Path(file)
-    family = path.stem.removesuffix("plan").removesuffix("layout").strip("_")
-    of_thin = "thin" if path.parent.name in ("depthwise", "gather") else ""
-    return f"test_plan_{'_'.join(filter(None, (of_thin, path.parent.name.removesuffix('_sm90a'), family)))}.py"
+    return failed[0] if failed else f"exit status {run.returncode}"
 
 
 def outcome_of(change: Change, tree: Path) -> str:
@@ -155,9 +143,9 @@ def outcome_of(change: Change, tree: Path) -> str:
     try:
         if not builds(tree):
             return "does not compile"
-        everything = sorted(path.name for path in (tree / "tests/plan").glob("test_plan_*.py"))
-        first = [file for file in (tests_of(change.file), *EVERYWHERE) if file in everything]  # needs seconds
-        return first_failure(tree, first) or first_failure(tree, [file for file in everything if file not in first])
+        others = sorted(f"plan/{path.name}" for path in (tree / "tests/plan").glob("test_plan_*.py"))
+        others = [file for file in others if file not in FIRST]
+        return first_failure(tree, [*FIRST]) or first_failure(tree, others) or first_failure(tree, ["emulator"])
     finally:
         path.write_text(before)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cpu_kernels import RAN, cpu_is_gpu  # noqa: F401
-from served import SeenOps, switch
+from served import SeenOps, benchmarks_in_first_calls, switch
 
 import convt_ext
 from convt_ext import ops, routing
@@ -18,14 +18,9 @@ pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")
 
 @pytest.fixture
 def nothing_known(monkeypatch):
-    """By default, a benchmark is worth its time in the first call."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(benchmark, "_WORTH", 0)
-    choices.forget_measured()
-    routing.forget()
-    with switch(torch.backends.cudnn, "benchmark", True):
+    with benchmarks_in_first_calls():
         yield
-    choices.forget_measured()
 
 
 @pytest.fixture

@@ -55,6 +55,7 @@ Meeting block;
 jmp_buf scheduler;
 unsigned current;
 int num_threads;
+uint32_t shared_size;  // bytes of dynamic shared memory of the current launch
 std::function<void()> body;
 
 }  // namespace
@@ -130,7 +131,7 @@ unsigned char* shared_memory() { return emulator_shared_memory; }
 
 void* shared_bytes(uint32_t address, int bytes) {
   if (address % bytes != 0) fail("address " + std::to_string(address) + " is no multiple of " + std::to_string(bytes));
-  if (address + bytes > kMostSharedBytes) fail("address " + std::to_string(address) + " is outside of shared memory");
+  if (address + bytes > shared_size) fail("address " + std::to_string(address) + " is outside of shared memory");
   return shared_memory() + address;
 }
 
@@ -266,6 +267,9 @@ void run_block(unsigned number) {
     }
   }
   end_block_of_hopper();
+  const unsigned char *first = shared_memory() + shared_size, *last = shared_memory() + kMostSharedBytes;
+  if (std::any_of(first, last, [](unsigned char byte) { return byte != 0xff; }))
+    throw std::runtime_error("emulator: a kernel has written beyond its shared memory");
 }
 
 }  // namespace
@@ -279,6 +283,7 @@ void launch(const void* kernel, int64_t blocks, int threads, int shared, const v
     throw std::runtime_error("emulator: so many threads are not emulated");
   if (shared > kMostSharedBytes) throw std::runtime_error("emulator: more shared memory than there is");
   num_threads = threads;
+  shared_size = static_cast<uint32_t>(shared);
   gridDim = {static_cast<unsigned>(blocks), 1, 1};
   blockDim = {static_cast<unsigned>(threads), 1, 1};
   body = [&] { found->second(arguments); };

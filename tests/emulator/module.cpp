@@ -1,5 +1,6 @@
 // `_emulated`: runs plans of all engines on the host, with the engines' launchers and kernels. Built by
 // tests/plan/build.py with CUDA's headers and without its libraries. Called by: tests/emulator.
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -88,7 +89,8 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
   } else if (images > 0) {
     set_images(problem, images, &convt::make_portable_layout, &plan);
   }
-  std::vector<unsigned char> workspace(plan.workspace_bytes + 256, 0xff);
+  constexpr int64_t kGuardBytes = 4096;  // after the workspace; no kernel may write there
+  std::vector<unsigned char> workspace(plan.workspace_bytes + 256 + kGuardBytes, 0xff);
   auto* begin = address((reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256);
   convt::Pointers pointers{};
   pointers.x = address(tensors[0]);
@@ -103,6 +105,10 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
   pointers.steps = steps;
   pointers.workspace = static_cast<unsigned char*>(begin) + plan.packed_bytes;
   convt::launcher_of (*plan.family)(problem, plan, pointers, nullptr);
+  const auto guard =
+      workspace.cbegin() + (static_cast<unsigned char*>(begin) - workspace.data()) + plan.workspace_bytes;
+  if (std::any_of(guard, workspace.cend(), [](unsigned char byte) { return byte != 0xff; }))
+    throw std::runtime_error("emulator: a kernel has written beyond its workspace");
 }
 
 }  // namespace

@@ -13,12 +13,15 @@ import pytest
 import torch
 from cases import CASES, STAGED_CASES, Case
 from emulator.calls import EXACT_CLASSES, H200, Call, products
+from families import any_case
 from kernel_instances import kernel_instances
 from oracle.plugin import forward, grad_input
 
 ENGINES = ("simt", "thin", "depthwise", "gather")
 DIRECTIONS = ("forward", "grad_input", "grad_weight")
 CLASSES = tuple(EXACT_CLASSES)
+T4 = (75, 40, 65536, 65536, 1590, 320)
+SEEDS = 60
 # Depthwise layers whose tensors are all channels_last, which few of the small cases are.
 PIXELS = [
     Case(f"pixels_k{k}s{s}", "", n=2, c_in=64, c_out=64, h=6, w=7, k=(k, k), s=(s, s), p=(1, 1), g=64,
@@ -39,9 +42,9 @@ def expected_bits(oracle, call: Call) -> torch.Tensor:
     return call.expected().to(call.weight.dtype)
 
 
-def check_bits(emulated, oracle, call: Call, number: int) -> None:
-    expected, plan = expected_bits(oracle, call), emulated.plans(call.problem(), H200, call.engine)[number]
-    found = call.run(emulated, number, H200)
+def check_bits(emulated, oracle, call: Call, number: int, device=H200) -> None:
+    expected, plan = expected_bits(oracle, call), emulated.plans(call.problem(), device, call.engine)[number]
+    found = call.run(emulated, number, device)
     assert found.dtype == expected.dtype
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
     if call.direction == "grad_weight":  # exact sums, in which a zero may have either sign
@@ -83,3 +86,30 @@ def test_every_kernel(emulated, oracle, kind, direction):
                         check_bits(emulated, oracle, call, number)
     assert seen
     assert seen <= set(kernel_instances("exact"))
+
+
+def depthwise_case(draw: Random) -> Case:
+    """Kernels and strides of the depthwise engine, in rows of up to several strips."""
+    k, s = draw.choice(((4, 2), (3, 2), (2, 2), (3, 1)))
+    op = draw.randrange(s)
+    padding = (draw.randint(0, 9), draw.randint(0, k - 1))
+    channels = draw.choice((draw.randint(1, 9), 4 * draw.randint(1, 10)))
+    h, w = draw.randint(1, 9), draw.choice((draw.randint(1, 40), draw.randint(1, 300)))
+    return Case("depthwise", "", n=draw.randint(1, 2), c_in=channels, c_out=channels, g=channels, h=h, w=w, k=(k, k),
+                s=(s, s), p=padding, op=(op, op), layout=draw.choice(("contiguous", "channels_last")))  # fmt: skip
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_random_problems(emulated, oracle, seed, direction):
+    """One plan of each engine, for a GPU with much shared memory or with little; a third are depthwise."""
+    draw = Random(f"{seed} {direction}")
+    while True:
+        case = depthwise_case(draw) if seed % 3 == 0 else any_case(draw, most_channels=24)
+        if min(case.output_size) > 0 and products(case) < 60_000:
+            break
+    device = draw.choice((H200, T4))
+    for call in calls_of(case, direction, draw.choice(CLASSES), case.layout == "channels_last"):
+        numbers = list(call.plans(emulated, device))
+        if numbers:
+            check_bits(emulated, oracle, call, draw.choice(numbers), device)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from cases import each_case, named
 from gradients import assert_within_budget, leaves, ramp
-from served import SeenOps, allow_tf32, switch
+from served import SeenOps, allow_tf32, benchmarks_in_first_calls, switch
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
@@ -21,15 +21,9 @@ from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED
 
 
 @pytest.fixture(autouse=True)
-def nothing_known(monkeypatch):
-    """A benchmark is worth its time in the first call."""
-    monkeypatch.setattr(benchmark, "_WORTH", 0)
-    choices.forget_measured()
-    routing.forget()
-    with switch(torch.backends.cudnn, "benchmark", True):
+def nothing_known():
+    with benchmarks_in_first_calls():
         yield
-    choices.forget_measured()
-    routing.forget()
 
 
 def found_for(x, weight, bias=None, **arguments):

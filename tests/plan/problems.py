@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from cases import Case
 from hypothesis import strategies as st
 
 Problem = dict[str, Any]
@@ -12,7 +13,8 @@ Shape = dict[str, int]
 
 FLOAT32, FLOAT64, FLOAT16, BFLOAT16 = range(4)
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = range(3)
-IEEE, ATEN, TF32X3, TF32 = range(4)
+IEEE, ATEN, TF32X3, TF32, HALF = range(5)
+PRECISIONS = {FLOAT32: [IEEE, ATEN, TF32X3, TF32], FLOAT64: [IEEE], FLOAT16: [IEEE, HALF], BFLOAT16: [IEEE, HALF]}
 DTYPES = {FLOAT32: torch.float32, FLOAT64: torch.float64, FLOAT16: torch.float16, BFLOAT16: torch.bfloat16}
 
 # [compute capability, SMs, shared bytes per block, per SM, MHz, GB/s]: the device list of convt_ext::plan.
@@ -51,6 +53,14 @@ def sizes_of(problem: Problem) -> tuple[list[int], list[int], list[int]]:
     )
 
 
+def is_channels_last(problem: Problem, operand: str) -> bool | None:
+    """Whether the operand's channels are neighbours, or None where its strides tell both formats."""
+    _, channels, _, width = sizes_of(problem)["xwy".index(operand[0])]
+    if channels == 1 or width == 1:
+        return None
+    return problem[operand][1] == 1
+
+
 def element_bytes(problem: Problem) -> int:
     return {FLOAT32: 4, FLOAT64: 8}.get(problem["dtype"], 2)
 
@@ -84,6 +94,25 @@ def from_row(n, c_in, c_out, size, kernel, stride=1, padding=0, output_padding=0
     pairs = [(v, v) if isinstance(v, int) else v for v in (size, kernel, stride, padding, output_padding, dilation)]
     h, w = (make_axis(*(pair[i] for pair in pairs)) for i in range(2))
     return make_problem(n, c_in, c_out, h, w, groups, **options)
+
+
+def of_case(case: Case, direction: int = FORWARD, **options) -> Problem:
+    """The problem of a case of tests/cases.py and tests/families.py, with dense strides."""
+    row = (case.n, case.c_in, case.c_out, (case.h, case.w), case.k, case.s, case.p, case.op, case.g, case.d)
+    return from_row(*row, has_bias=case.bias and direction == FORWARD, **options) | {"direction": direction}
+
+
+class Tap(NamedTuple):
+    tap: int
+    shift: int
+
+
+def taps_of(phase: dict[str, int]) -> list[Tap]:
+    """The taps of a phase: their place in the kernel, and the input coordinate that position 0 needs."""
+    return [
+        Tap(phase["first_tap"] + t * phase["tap_step"], phase["first_shift"] - t * phase["shift_step"])
+        for t in range(phase["num_taps"])
+    ]
 
 
 def output_padding_of(axis: dict[str, int]) -> int:
@@ -123,7 +152,7 @@ def problems(draw, dtypes: bool = False, fusable: bool = False) -> Problem:
     """A small problem; with `dtypes` one of any dtype and of a precision that it has; with `fusable` no other."""
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     dtype = draw(st.integers(0, 3)) if dtypes else FLOAT32
-    precision = draw(st.integers(0, 3)) if dtypes and dtype == FLOAT32 else IEEE
+    precision = draw(st.sampled_from(PRECISIONS[dtype])) if dtypes else IEEE
     return make_problem(
         batch=draw(st.integers(1, 3)),
         c_in=groups * draw(st.integers(1, 5)),

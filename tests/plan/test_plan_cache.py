@@ -8,9 +8,9 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plan.layers import LAYERS
 from plan.problems import DEVICES, FLOAT32, FLOAT64, H200, from_row, problems
 from plan.profile import few_problems
-from plan.test_plan_choice import LAYERS
 
 # What a call may lack beside memory: tensors that begin on 16 bytes.
 VECTORS = ("source_on_vectors", "weight_on_vectors", "result_on_vectors")

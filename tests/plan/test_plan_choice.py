@@ -1,18 +1,15 @@
-"""choose() and candidates(): legal, pure, sorted, quick, and exact when executed, for every GPU."""
+"""choose() and candidates(): pure and quick, in every class. What holds for each plan: test_plan_contract.py."""
 
 from __future__ import annotations
 
 import copy
 import time
-from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan import interpreter
-from plan.exact import assert_exact
-from plan.interpreter import computed_problem
-from plan.legal import assert_legal
+from plan.layers import EXTREMES, LAYERS
+from plan.legal import assert_launchable, assert_simt_is_legal
 from plan.problems import (
     ATEN,
     BFLOAT16,
@@ -21,7 +18,9 @@ from plan.problems import (
     FLOAT32,
     FLOAT64,
     H200,
+    HALF,
     IEEE,
+    PRECISIONS,
     TF32,
     TF32X3,
     from_row,
@@ -30,92 +29,13 @@ from plan.problems import (
     problems,
 )
 from plan.profile import many_problems
-from plan.tensor_cores import HALF
-from plan.test_plan_tiles import assert_order
 
-CLASSES = [
-    *((FLOAT32, precision) for precision in (IEEE, ATEN, TF32X3, TF32)),
-    *((dtype, IEEE) for dtype in (FLOAT64, FLOAT16, BFLOAT16)),
-]
-
-# Layers of convt_ext/bench/layers.py: batch, c_in, c_out, size, kernel, stride, padding, output_padding, groups,
-# dilation.
-LAYERS = {
-    "kb57": (8, 64, 64, (1024, 1024), (3, 3)),
-    "kb65": (8, 64, 64, (512, 512), (3, 7)),
-    "kb69": (64, 64, 128, (128, 256), (3, 5)),
-    "kb71": (8, 32, 32, (512, 1024), (3, 3)),
-    "kb75": (16, 32, 64, (128, 256), (3, 5), (2, 3), (1, 2), 0, 4, (2, 1)),
-    "kb78": (8, 32, 32, (512, 1024), (3, 7), 1, (1, 3)),
-    "kb81": (16, 32, 64, (64, 128), (3, 3), 5, 1, 0, 1, 2),
-    "dcgan_512": (128, 512, 256, (4, 4), (4, 4), 2, 1),
-    "dcgan_rgb": (128, 64, 3, (32, 32), (4, 4), 2, 1),
-    "unet_1024": (4, 1024, 512, (32, 32), (2, 2), 2),
-    "maskrcnn": (512, 256, 256, (14, 14), (2, 2), 2),
-    "cyclegan_up": (1, 256, 128, (64, 64), (3, 3), 2, 1, 1),
-    "dpt_4x4": (1, 256, 256, (37, 37), (4, 4), 4),
-    "fsrcnn": (1, 56, 1, (360, 640), (9, 9), 3, 4, 2),
-    "dw_up": (16, 64, 64, (128, 128), (4, 4), 2, 1, 0, 64),
-    "fcn8s": (4, 21, 21, (64, 64), (16, 16), 8, 4),
-}
-
-EXTREMES = {
-    "kernel_64x64": (1, 8, 8, (64, 64), (64, 64)),
-    "kernel_64x64_stride_64": (1, 512, 512, (64, 64), (64, 64), 64),
-    "kernel_1x1000": (2, 16, 16, (8, 4096), (1, 1000)),
-    "kernel_1000x1": (2, 16, 16, (4096, 8), (1000, 1)),
-    "kernel_300x300_stride_2": (1, 64, 4, (16, 16), (300, 300), 2),
-    "stride_1000": (1, 4, 4, (9, 9), (3, 3), 1000),
-    "kernel_and_stride_1000": (1, 4, 4, (5, 5), (1000, 1000), 1000),
-    "dilation_500": (1, 32, 32, (16, 16), (7, 7), 1, 0, 0, 1, 500),
-    "dilation_500_stride_500": (1, 32, 32, (16, 16), (7, 7), 500, 0, 0, 1, 500),
-    "dilation_499_stride_500": (1, 32, 32, (16, 16), (7, 7), 500, 0, 0, 1, 499),
-    "padding_beyond_everything": (1, 32, 32, (500, 500), (2, 2), 1, 249),
-    "channels_4096": (1, 4096, 4096, (7, 7), (3, 3)),
-    "depthwise_4096": (32, 4096, 4096, (14, 14), (4, 4), 2, 1, 0, 4096),
-    "one_output_channel": (64, 4096, 1, (32, 32), (5, 5), 2),
-    "one_input_channel": (64, 1, 4096, (32, 32), (5, 5), 2),
-    "one_of_everything": (1, 1, 1, (1, 1), (1, 1)),
-    "batch_65536": (65536, 3, 3, (2, 2), (2, 2), 2),
-    "batch_2_to_24": (2**24, 1, 1, (1, 1), (1, 1)),
-    "output_beyond_2_to_31": (1, 4, 32, (4096, 4096), (4, 4), 2, 1),
-    "input_beyond_2_to_31": (8, 512, 1, (1024, 1024), (1, 1)),
-    "kernel_1x2_to_22_dilated": (1, 1, 1, (1, 8), (1, 2**22), 1, 0, 0, 1, (1, 2)),
-    "kernel_50000x50000": (1, 1, 1, (1, 1), (50000, 50000)),
-    "kernel_1x2_to_22_fused": (1, 2, 1, (1, 8), (1, 2**22), (1, 16)),
-    "kernel_20x65536_fused": (1, 2, 1, (8, 8), (20, 65536), (1, 8)),
-    "fused_padding_beyond_everything": (1, 32, 32, (500, 500), (16, 16), 16, 249 * 16),
-    "fused_row_of_2_to_27": (1, 1, 4, (1, 2**23), (1, 32), (1, 16)),
-    "row_of_2_to_25": (1, 1, 1, (1, 2**25), (1, 3), 1),
-    "column_of_2_to_25": (1, 1, 1, (2**25, 1), (3, 1), 1),
-}
+CLASSES = [(dtype, precision) for dtype, precisions in PRECISIONS.items() for precision in precisions]
 
 
 def simt_plans(candidates):
     """Those of the exact-order engine; the other engines have tests of their own."""
     return [plan for plan in candidates if plan["engine"] == "simt"]
-
-
-@many_problems
-@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
-def test_every_candidate_is_legal(plan_module, problem, device):
-    candidates = plan_module.candidates(problem, DEVICES[device])
-    assert candidates
-    for plan in simt_plans(candidates):
-        assert_legal(plan_module, problem, DEVICES[device], plan)
-        assert_order(plan_module, computed_problem(plan_module, problem, plan), plan)
-    order = [plan["estimate_us"] for plan in candidates]
-    assert order == sorted(order)
-    assert plan_module.choose(problem, DEVICES[device]) == candidates[0]
-
-
-@many_problems
-@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)), data=st.data())
-def test_candidates_are_exact(plan_module, problem, device, data):
-    """The chosen plan, and one that lost, write every output once with the right value."""
-    candidates = simt_plans(plan_module.candidates(problem, DEVICES[device]))
-    index = data.draw(st.sampled_from([0, 0, len(candidates) // 2, len(candidates) - 1]))
-    assert_exact(problem, partial(interpreter.run, plan_module, problem, candidates[index]), seed=index)
 
 
 @given(problem=problems(dtypes=True), other=problems(dtypes=True))
@@ -138,8 +58,10 @@ def test_large_problems_are_planned_quickly(plan_module, name, device):
             begin = time.thread_time()
             candidates = plan_module.candidates(problem, DEVICES[device])
             seconds = time.thread_time() - begin
-            for plan in simt_plans(candidates):
-                assert_legal(plan_module, problem, DEVICES[device], plan)
+            for plan in candidates:
+                assert_launchable(plan, DEVICES[device])
+                if plan["engine"] == "simt":
+                    assert_simt_is_legal(plan_module, problem, plan)
             assert candidates[0] == plan_module.choose(problem, DEVICES[device])
             # Every shape is planned in a call. Of the processor's time, as the machine may be busy.
             assert seconds < 0.05, f"{seconds * 1e3:.1f} ms for {len(candidates)} candidates"
@@ -161,8 +83,10 @@ def test_a_class_without_a_kernel_is_an_error(plan_module, dtype, precision):
 def test_every_class_has_a_kernel(plan_module, dtype, precision):
     problem = from_row(*LAYERS["kb57"], dtype=dtype, precision=precision)
     kernel = plan_module.choose(problem, H200)["kernel"]
-    expected = {ATEN: "_aten_", TF32: "_tf32_", TF32X3: "_tf32x3_"}.get(precision, "_ieee_")
+    half = {FLOAT16: "_f16_", BFLOAT16: "_bf16_"}.get(dtype)
+    expected = {IEEE: "_ieee_", ATEN: "_aten_", TF32: "_tf32_", TF32X3: "_tf32x3_", HALF: half}[precision]
     assert expected in kernel
+    assert precision != HALF or "_ieee_" not in kernel
 
 
 @pytest.mark.parametrize(("c_out", "few"), [(1, True), (4, True), (5, False), (64, False)])
@@ -179,32 +103,6 @@ def test_kernels_of_two_channels_are_for_few(plan_module, c_out, few, groups, st
 def test_instances_have_distinct_names(plan_module):
     names = [instance["name"] for instance in plan_module.instances()]
     assert len(set(names)) == len(names)
-
-
-def assert_choice_is_the_best(plan_module, problem, device):
-    """Its search leaves out what cannot be better, and of the gradient of the weight on tensor cores a little more."""
-    candidates = plan_module.candidates(problem, device)
-    choice = plan_module.choose(problem, device)
-    assert choice == candidates[0]
-    longer = 1.1 if problem["direction"] == 2 and problem["precision"] not in (IEEE, ATEN) else 1
-    assert choice["estimate_us"] <= longer * min(plan["estimate_us"] for plan in candidates)
-    assert candidates.count(choice) == 1
-
-
-@many_problems
-@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)), direction=st.integers(0, 2))
-def test_the_choice_is_the_best_candidate(plan_module, problem, device, direction):
-    assert_choice_is_the_best(plan_module, {**problem, "direction": direction}, DEVICES[device])
-
-
-@pytest.mark.parametrize(
-    ("dtype", "precision"), [(FLOAT32, TF32), (FLOAT32, TF32X3), (BFLOAT16, HALF), (FLOAT32, IEEE)]
-)
-@pytest.mark.parametrize("name", LAYERS)
-def test_the_choice_for_a_layer_is_the_best_candidate(plan_module, name, dtype, precision):
-    for direction in range(3):
-        problem = from_row(*LAYERS[name], dtype=dtype, precision=precision)
-        assert_choice_is_the_best(plan_module, {**problem, "direction": direction}, H200)
 
 
 @many_problems

@@ -4,14 +4,13 @@ overflows, never offers what cannot be launched, and never takes long."""
 from __future__ import annotations
 
 import random
-from math import isfinite, prod
+from math import prod
 
 import pytest
 from plan import build
-from plan.legal import GRID_LIMIT
+from plan.legal import assert_launchable
 from plan.planner_process import PlannerProcess
 from plan.problems import (
-    ATEN,
     BFLOAT16,
     DEVICES,
     FLOAT16,
@@ -21,7 +20,9 @@ from plan.problems import (
     GRAD_INPUT,
     GRAD_WEIGHT,
     H200,
+    HALF,
     IEEE,
+    PRECISIONS,
     TF32,
     TF32X3,
     Problem,
@@ -33,9 +34,7 @@ from plan.problems import (
 )
 from plan.profile import many_problems
 
-HALF = 4  # the precision of float16 and bfloat16 on tensor cores
 AXIS_LIMIT, CHANNEL_LIMIT, MOST_ELEMENTS = 2**29, 2**30, 2**60
-PRECISIONS = {FLOAT32: [IEEE, ATEN, TF32X3, TF32], FLOAT64: [IEEE], FLOAT16: [IEEE, HALF], BFLOAT16: [IEEE, HALF]}
 # Without the one that has less shared memory than any supported GPU: gradients of the weight are planned for 63 KiB.
 GPUS = {name: numbers for name, numbers in DEVICES.items() if numbers[2] >= 64 * 1024}
 SECONDS = 2.0  # of the CPU: a generous limit
@@ -68,15 +67,7 @@ def assert_planned(planner: PlannerProcess, problem: Problem, device: list[int])
         return []
     assert candidates
     for plan in candidates:
-        # Some kernels have no dynamic shared memory.
-        assert 0 <= plan["shared_bytes"] <= device[2], plan
-        assert 1 <= plan["num_blocks"] <= GRID_LIMIT, plan
-        assert 32 <= plan["threads"] <= 1024, plan
-        assert 0 <= plan["packed_bytes"] <= plan["workspace_bytes"], plan
-        # CTAs that take tile after tile step beyond the last one, in 32 bits.
-        assert plan.get("num_tiles", 0) + plan["num_blocks"] <= GRID_LIMIT, plan
-        assert isfinite(plan["estimate_us"]), plan
-        assert plan["estimate_us"] > 0, plan
+        assert_launchable(plan, device)
     return [plan["kernel"] for plan in candidates]
 
 

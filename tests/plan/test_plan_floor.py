@@ -8,9 +8,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan.problems import ATEN, DEVICES, FLOAT32, FLOAT64, H200, IEEE, TF32, from_row, problems, sizes_of
+from plan.layers import LAYERS
+from plan.problems import (
+    ATEN,
+    BFLOAT16,
+    DEVICES,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    H200,
+    HALF,
+    IEEE,
+    TF32,
+    from_row,
+    problems,
+    sizes_of,
+)
 from plan.profile import few_problems, many_problems
-from plan.test_plan_choice import LAYERS
 
 
 def pairs(axis) -> int:
@@ -62,7 +76,7 @@ def test_no_estimate_is_below_the_floor(plan_module, layer):
 def test_torch_us_is_known_where_pytorch_was_measured(plan_module, problem, device):
     torch_us = plan_module.torch_us(problem, DEVICES[device])
     assert isfinite(torch_us)
-    known = [(FLOAT32, IEEE), (FLOAT32, ATEN), (FLOAT32, TF32), (FLOAT64, IEEE)]
+    known = [(FLOAT32, IEEE), (FLOAT32, ATEN), (FLOAT32, TF32), (FLOAT64, IEEE), (FLOAT16, HALF), (BFLOAT16, HALF)]
     assert (torch_us > 0) == ((problem["dtype"], problem["precision"]) in known)
     assert torch_us >= 0
 

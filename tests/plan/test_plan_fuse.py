@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given
-from hypothesis import strategies as st
-from plan import interpreter
-from plan.exact import exact_data, expected_output
-from plan.interpreter import taps_of
-from plan.problems import H200, from_row, make_axis, make_problem, problems, sizes_of
+from plan.layers import LAYERS
+from plan.problems import H200, from_row, make_axis, make_problem, problems, taps_of
 from plan.profile import few_problems, many_problems
-from plan.test_plan_choice import CLASSES, LAYERS
+from plan.test_plan_choice import CLASSES
 
 # Layers whose stride is a power of two that divides the kernel.
 FUSABLE_LAYERS = ["dcgan_512", "dcgan_rgb", "unet_1024", "maskrcnn", "dpt_4x4", "dw_up", "fcn8s"]
@@ -64,47 +59,6 @@ def test_what_fusing_changes(plan_module, problem):
     expected = {"c_out": problem["c_out"] * w["stride"], "w": axis, "w_stride": [*strides, tap_stride * w["stride"]]}
     assert fused == {**problem, **expected}
     assert not plan_module.can_fuse_phases(fused)
-
-
-def run_fused(fused, x, weight, bias):
-    """y' by PyTorch. Its formula for the output's width knows no crop, and no more columns than inputs reach."""
-    w = fused["w"]
-    full = {**fused, "has_bias": False, "w": make_axis(w["in"], w["kernel"])}
-    y = expected_output(full, x, weight, None)
-    y = torch.nn.functional.pad(y, (0, w["out"] - y.shape[3]))
-    assert list(y.shape) == sizes_of(fused)[2]
-    return y if bias is None else y + bias[:, None, None]
-
-
-@many_problems
-@given(problem=problems(fusable=True), seed=st.integers(0, 2**31))
-def test_the_fused_problem_is_the_problem(plan_module, problem, seed):
-    fused, stride = plan_module.fuse_phases(problem), problem["w"]["stride"]
-    x, weight, bias = exact_data(problem, seed)
-    fused_weight = torch.from_numpy(interpreter.fuse_weight(weight.numpy(), stride))
-    assert list(fused_weight.shape) == sizes_of(fused)[1]
-    y = run_fused(fused, x, fused_weight, None if bias is None else bias.repeat_interleave(stride))
-    np.testing.assert_array_equal(
-        interpreter.unfuse_output(y.numpy(), problem["w"]), expected_output(problem, x, weight, bias).numpy()
-    )
-
-
-@few_problems
-@given(problem=problems(fusable=True))
-def test_weights_lie_where_fuse_h_says(plan_module, problem):
-    """weight' is read in place: (co * stride + v, t) at co * w_stride[1] + v * (the problem's) + t * w_stride[3]."""
-    fused, stride = plan_module.fuse_phases(problem), problem["w"]["stride"]
-    _, size, _ = sizes_of(problem)
-    # A number for every weight, in memory of the problem's strides.
-    memory = torch.arange(np.prod(size))
-    weight = memory.as_strided(size, problem["w_stride"])
-    _, (c_in, c_out, kernel_h, kernel_w), _ = sizes_of(fused)
-    by_ci, by_co, by_kh, by_t = fused["w_stride"]
-    by_phase = memory.as_strided(
-        (c_in, c_out // stride, stride, kernel_h, kernel_w), (by_ci, by_co, problem["w_stride"][3], by_kh, by_t)
-    )
-    expected = interpreter.fuse_weight(weight.numpy(), stride)
-    np.testing.assert_array_equal(by_phase.reshape(c_in, c_out, kernel_h, kernel_w).numpy(), expected)
 
 
 @many_problems

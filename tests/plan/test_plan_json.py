@@ -9,16 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from plan.interpreter import taps_of
+from plan.layers import EXTREMES, LAYERS
 from plan.legal import served_precision
-from plan.problems import DEVICES, H200, from_row, output_padding_of, problems, sizes_of
+from plan.problems import DEVICES, H200, from_row, output_padding_of, problems, sizes_of, taps_of
 from plan.profile import many_problems
 from plan.tensor_cores import on_tensor_cores
-from plan.test_plan_choice import EXTREMES, LAYERS
 
 DTYPE_NAMES = ["float32", "float64", "float16", "bfloat16"]
 DIRECTION_NAMES = ["forward", "grad_input", "grad_weight"]
-PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32"]
+PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32", "half"]
 LAUNCH_KEYS = ["shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
 NAME_KEYS = [

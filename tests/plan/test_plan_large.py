@@ -15,11 +15,11 @@ from plan.problems import (
     FORWARD,
     GRAD_WEIGHT,
     H200,
+    HALF,
     Problem,
     from_row,
     sizes_of,
 )
-from plan.tensor_cores import HALF
 from raw_ops import DIRECTIONS, DTYPES, PRECISIONS, tensor_core_kernels
 
 

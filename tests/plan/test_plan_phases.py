@@ -6,8 +6,7 @@ from math import gcd
 
 from hypothesis import given
 from hypothesis import strategies as st
-from plan.interpreter import taps_of
-from plan.problems import axes, make_axis
+from plan.problems import axes, make_axis, taps_of
 from plan.profile import many_problems
 
 

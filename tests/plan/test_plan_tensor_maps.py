@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plan.problems import FLOAT16, FLOAT32, FORWARD, GRAD_INPUT, H200, TF32, Problem, element_bytes, from_row
-from plan.tensor_cores import HALF
+from plan.problems import FLOAT16, FLOAT32, FORWARD, GRAD_INPUT, H200, HALF, TF32, Problem, element_bytes, from_row
 
 LIMIT = 2**40  # bytes: strides are shorter
 FORMS = {"tf32": (FLOAT32, TF32), "half": (FLOAT16, HALF)}

@@ -6,8 +6,8 @@ from __future__ import annotations
 import time
 from statistics import median
 
+from plan.layers import LAYERS
 from plan.problems import BFLOAT16, FLOAT32, FORWARD, GRAD_INPUT, GRAD_WEIGHT, H200, IEEE, TF32, from_row
-from plan.test_plan_choice import LAYERS
 
 NAMES = ("kb57", "kb69", "dcgan_512", "dcgan_rgb", "unet_1024", "maskrcnn", "cyclegan_up")
 CLASSES = ((FLOAT32, IEEE, False), (FLOAT32, TF32, True), (BFLOAT16, 4, False))

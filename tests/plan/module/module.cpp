@@ -41,7 +41,6 @@ PYBIND11_MODULE(_plan, module) {
              [](const py::dict& problem) { return dict_of(convt::adjoint_problem(problem_of(problem))); });
   module.def("input_pitch", &convt::input_pitch);
   module.def("input_plane", &convt::input_plane);
-  module.def("weight_plane", &convt::weight_plane);
   module.def("describe", [](const py::dict& problem) { return convt::describe(problem_of(problem)); });
   module.def("describe_box", &describe_box);
   module.def("settle_strides", [](const py::dict& problem) {
@@ -50,16 +49,6 @@ PYBIND11_MODULE(_plan, module) {
     return dict_of(settled);
   });
   add_tiles(module);
-  add_grad_weight(module);
-  add_thin(module);
-  add_thin_direct(module);
-  add_thin_direct_weight(module);
-  add_thin_gather(module);
-  add_thin_outer_weight(module);
-  add_mma(module);
-  add_patch_direct(module);
-  add_patch_runs(module);
-  add_scatter(module);
   add_plans(module);
   add_cache(module);
 }

@@ -5,38 +5,14 @@
 #include "families/families.h"
 #include "module/values.h"
 
-// Adds shared-memory offsets that some tiles contain. Most families have a separate layout instead.
-static void add_places(const convt::FlatTile& tile, py::dict& result) {
-  result["tap_bytes"] = tile.tap_bytes, result["weights_begin"] = tile.weights_begin;
-  result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
-  result["plane_bytes"] = tile.plane_bytes;
-}
+// Adds values that no field of the tile shows.
+static void add_places(const convt::PatchTile& tile, py::dict& result) { result["stages_end"] = tile.barriers_begin; }
 
-static void add_places(const convt::PatchTile& tile, py::dict& result) {
-  result["step"] = tile.step, result["weights_begin"] = tile.weights_begin;
-  result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
-}
-
-static void add_places(const convt::StridedTile& tile, py::dict& result) {
-  result["tile_positions"] = 4 * tile.tile_quads, result["box_rows"] = tile.box_rows, result["pitch"] = tile.pitch;
-  result["box_lead"] = tile.box_lead, result["stage_bytes"] = tile.stage_bytes;
-  result["weights_begin"] = tile.weights_begin, result["zeros_begin"] = tile.zeros_begin;
-  result["barriers_begin"] = tile.barriers_begin;
-}
-
-static void add_places(const convt::WindowTile& tile, py::dict& result) {
-  result["slot_bytes"] = tile.slot_bytes, result["pitch"] = tile.pitch;
-  result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
-  result["channel_tiles"] = tile.grid.channels, result["begin_w"] = tile.begin_w;
-  result["column_tiles"] = tile.grid.inner, result["row_tiles"] = tile.grid.outer;
-}
+static void add_places(const convt::StridedTile& tile, py::dict& result) { result["stages_end"] = tile.zeros_begin; }
 
 static void add_places(const convt::NhwcTile& tile, py::dict& result) {
-  result["box_h"] = tile.box_h, result["box_w"] = tile.box_w, result["num_windows"] = tile.num_windows;
-  result["stage_bytes"] = tile.stage_bytes, result["weights_begin"] = tile.weights_begin;
-  result["staged_begin"] = tile.staged_begin, result["barriers_begin"] = tile.barriers_begin;
-  result["bias_begin"] = tile.bias_begin, result["together"] = tile.interleaved_phases_w;
-  result["divided"] = tile.split_tiles, result["sums_bytes"] = tile.partials_bytes;
+  result["num_windows"] = tile.num_windows, result["stages_end"] = tile.staged_begin;
+  result["divided"] = tile.split_tiles;
 }
 
 template <typename OtherTile>

@@ -1,11 +1,8 @@
-// Tiles, their shared-memory layouts, and tap programs.
+// Tiles of the simt engine, and tap programs.
 #include <pybind11/numpy.h>
 
-#include "flat_sm90a/layout.h"
 #include "module/values.h"
-#include "nhwc_sm90a/layout.h"
 #include "plan/tap_program.h"
-#include "rows_sm90a/layout.h"
 #include "simt/instances.h"
 #include "simt/layout.h"
 
@@ -43,13 +40,6 @@ static py::dict dict_of(const convt::TileGrid& grid) {
                   py::arg("w_splits") = grid.w_splits, py::arg("h_phases") = grid.h_phases,
                   py::arg("h_tiles") = grid.h_tiles, py::arg("groups") = grid.groups, py::arg("n_tiles") = grid.n_tiles,
                   py::arg("w_phases") = grid.w_phases, py::arg("w_origin") = grid.w_origin);
-}
-
-static py::dict dict_of(const convt::Tile& tile) {
-  return py::dict(py::arg("n_begin") = tile.n_begin, py::arg("group") = tile.group, py::arg("co_begin") = tile.co_begin,
-                  py::arg("phase_h") = tile.phase_h, py::arg("p_h_begin") = tile.p_h_begin,
-                  py::arg("phase_w_begin") = tile.phase_w_begin, py::arg("num_phases_w") = tile.num_phases_w,
-                  py::arg("p_w_begin") = tile.p_w_begin);
 }
 
 // From here on, `problem` is the computed problem: the fused one if the plan fuses phases.
@@ -104,38 +94,6 @@ static py::object tap_program(const py::dict& problem, bool apart) {
                   py::arg("taps_before") = taps_before, py::arg("total_taps") = program.total_taps);
 }
 
-// Element layout of the flat engine's packed source, for a problem with a tap program.
-static py::dict flat_geometry(const py::dict& problem) {
-  const convt::ConvTProblem asked = problem_of(problem);
-  convt::TapProgram program;
-  convt::FlatGeometry geometry;
-  if (!convt::make_tap_program(asked, &program) || !convt::make_flat_geometry(asked, program, &geometry)) {
-    throw std::invalid_argument("the flat engine has no geometry for this problem");
-  }
-  return py::dict(py::arg("rows") = geometry.rows, py::arg("columns") = geometry.columns,
-                  py::arg("pitch") = geometry.pitch, py::arg("image_rows") = geometry.image_rows,
-                  py::arg("lead") = geometry.lead, py::arg("positions") = geometry.positions);
-}
-
-static py::tuple window_shifts(const py::dict& problem) {
-  const convt::ConvTProblem asked = problem_of(problem);
-  return py::make_tuple(convt::window_shift(asked.h, asked.direction), convt::window_shift(asked.w, asked.direction));
-}
-
-// NHWC windows of each run of a problem's tap program.
-static py::list nhwc_windows(const py::dict& problem, bool apart) {
-  convt::TapProgram program;
-  py::list result;
-  if (!convt::make_tap_program(problem_of(problem), &program, apart)) return result;
-  for (int32_t run = 0; run < program.num_runs; ++run) {
-    const convt::NhwcWindow window = convt::make_nhwc_window(program, run);
-    result.append(py::dict(py::arg("row") = window.row, py::arg("column") = window.column,
-                           py::arg("extra_h") = window.extra_h, py::arg("extra_w") = window.extra_w,
-                           py::arg("first_row") = window.first_row, py::arg("first_column") = window.first_column));
-  }
-  return result;
-}
-
 static py::list instances() {
   py::list result;
   for (const convt::Instance& instance : convt::kInstances) result.append(dict_of(instance));
@@ -143,19 +101,11 @@ static py::list instances() {
 }
 
 void add_tiles(py::module_& module) {
-  module.def("shared_layout", [](const py::dict& problem, const py::dict& plan) {
+  module.def("shared_bytes", [](const py::dict& problem, const py::dict& plan) {
     convt::SharedLayout layout{};
-    const int64_t bytes = convt::make_shared_layout(problem_of(problem), plan_of(plan), &layout);
-    return py::dict(py::arg("bytes") = bytes, py::arg("stage_elems") = layout.stage_elems,
-                    py::arg("weight_elems") = layout.weight_elems,
-                    py::arg("staged_bytes_begin") = layout.staged_bytes_begin,
-                    py::arg("channel_stride") = layout.channel_stride, py::arg("column_stride") = layout.column_stride,
-                    py::arg("total_bytes") = layout.total_bytes);
+    return convt::make_shared_layout(problem_of(problem), plan_of(plan), &layout);
   });
   module.def("tap_program", &tap_program, py::arg("problem"), py::arg("apart") = false);
-  module.def("flat_geometry", &flat_geometry);
-  module.def("window_shifts", &window_shifts);
-  module.def("nhwc_windows", &nhwc_windows);
   module.attr("max_phases_w") = convt::kMaxPhasesW;
   module.attr("max_stages") = convt::kMaxStages;
   module.def("instances", &instances);
@@ -163,8 +113,5 @@ void add_tiles(py::module_& module) {
              [](const py::dict& problem, const py::dict& shape) { return dict_of(grid_of(problem, shape)); });
   module.def("num_tiles",
              [](const py::dict& problem, const py::dict& shape) { return convt::num_tiles(grid_of(problem, shape)); });
-  module.def("tile_of_block", [](const py::dict& problem, const py::dict& shape, uint32_t block) {
-    return dict_of(convt::tile_of_block(grid_of(problem, shape), shape_of(shape), block));
-  });
   module.def("all_tiles", &all_tiles);
 }

@@ -14,38 +14,15 @@
 
 namespace py = pybind11;
 
-namespace convt {
-struct TermsLayout;
-struct ThinTiledLayout;
-}  // namespace convt
-
 // Each function adds bindings to the module.
 void add_cache(py::module_& module);
 void add_plans(py::module_& module);
-void add_thin(py::module_& module);
-void add_thin_direct(py::module_& module);
-void add_thin_direct_weight(py::module_& module);
-void add_thin_gather(py::module_& module);
-void add_thin_outer_weight(py::module_& module);
-void add_mma(py::module_& module);
-void add_patch_direct(py::module_& module);
-void add_patch_runs(py::module_& module);
-void add_scatter(py::module_& module);
-void add_grad_weight(py::module_& module);
 void add_tiles(py::module_& module);
-
-py::dict dict_of(const convt::ConvTProblem& asked, const convt::TermsLayout& layout);
-void add_tiles_of(const convt::ThinTiledLayout& layout, py::dict& result);
 
 template <typename T>
 T field(const py::dict& values, const char* key) {
   if (!values.contains(key)) throw py::key_error(key);
   return values[key].cast<T>();
-}
-
-template <typename T>
-py::tuple tuple_of(const T (&values)[4]) {
-  return py::make_tuple(values[0], values[1], values[2], values[3]);
 }
 
 inline convt::Axis axis_of(const py::dict& values) {
