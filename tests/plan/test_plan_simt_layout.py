@@ -53,6 +53,6 @@ def test_too_many_taps_never_fit(plan_module, chunk_kh, chunk_kw):
     problem = from_row(1, 1, 1, 1, 1)
     plan = next(plan for plan in plan_module.candidates(problem, DEVICES["h200"]) if plan["engine"] == "simt")
     plan |= {"chunk_kh": chunk_kh, "chunk_kw": chunk_kw}
-    assert plan_module.shared_bytes(problem, plan) == 2**63 - 1
+    assert plan_module.shared_bytes(problem, plan) > 2**30
     fits = {**plan, "chunk_kh": 2**8, "chunk_kw": 2**8}
     assert 2**16 < plan_module.shared_bytes(problem, fits) < 2**32
