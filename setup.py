@@ -203,7 +203,8 @@ def configure(extension: Extension) -> None:
     # Where the static runtime lies in toolkits without lib64: x86_64-linux, or sbsa-linux on aarch64.
     extension.library_dirs += sorted(map(str, home.glob("targets/*-linux/lib")))
     digest = runpy.run_path(str(ROOT / "convt_ext/_sources.py"))["sources_digest"](ROOT)
-    common = [f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}", "-O3"]
+    # torch before 2.13 would choose C++17.
+    common = [f"-DTORCH_TARGET_VERSION={TORCH_TARGET_VERSION}", "-std=c++20", "-O3"]
     # Only C++ files get what changes with every edit, so that an edit does not recompile the kernels.
     optimized = not is_set("CONVT_EXT_FAST_COMPILE")
     facts = {

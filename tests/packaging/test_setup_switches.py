@@ -131,6 +131,12 @@ def test_the_compilers_do_not_write_down_folders(setup_py, monkeypatch, tmp_path
         assert words["nvcc"][words["nvcc"].index(flag) - 1] == "-Xcompiler"
 
 
+def test_every_torch_compiles_the_same_language(setup_py, monkeypatch, tmp_path):
+    """The sources need C++20, and torch before 2.13 adds -std=c++17 where no standard is named."""
+    words = words_of_a_build(setup_py, monkeypatch, tmp_path)
+    assert all("-std=c++20" in of_compiler for of_compiler in words.values())
+
+
 def test_a_fast_compilation_is_asked_for_and_told(setup_py, monkeypatch, tmp_path):
     fast = "--Ofast-compile=max"
     words = words_of_a_build(setup_py, monkeypatch, tmp_path)
