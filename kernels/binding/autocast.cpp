@@ -44,8 +44,7 @@ Tensor cast(const Tensor& tensor, bool half) {
   STD_TORCH_CHECK(run != nullptr, "convt_ext: this PyTorch does not export at::autocast::cached_cast");
   const int32_t dtype = half ? aoti_torch_dtype_float16() : aoti_torch_dtype_bfloat16();
   int32_t device = 0;
-  STD_TORCH_CHECK(aoti_torch_get_device_type(tensor.get(), &device) == AOTI_TORCH_SUCCESS,
-                  "convt_ext: the tensor has no device type");
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &device));
   auto* result = new Returned(run(static_cast<int8_t>(dtype), tensor.get(), static_cast<int8_t>(device)));
   return Tensor(reinterpret_cast<AtenTensorHandle>(result));
 }

@@ -94,7 +94,7 @@ Tensor forward_by_torch(const Tensor& input, const Tensor& weight, const std::op
                                     from(arguments.output_padding),
                                     from(arguments.groups)};
   const QuietFailures quiet;
-  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::convolution", "", stack.data(), TORCH_ABI_VERSION));
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::convolution", "", stack.data(), TORCH_ABI_VERSION));
   return to<Tensor>(stack[0]);
 }
 
@@ -155,8 +155,7 @@ Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor
                                      from(arguments.groups),
                                      from(torch::headeronly::HeaderOnlyArrayRef<bool>(mask))};
   const QuietFailures quiet;
-  STABLE_TORCH_ERROR_CODE_CHECK(
-      torch_call_dispatcher("aten::convolution_backward", "", stack.data(), TORCH_ABI_VERSION));
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::convolution_backward", "", stack.data(), TORCH_ABI_VERSION));
   const std::array<Tensor, 3> results{to<Tensor>(stack[0]), to<Tensor>(stack[1]), to<Tensor>(stack[2])};
   if (mask[0]) std::get<0>(found) = results[0];
   if (mask[1]) std::get<1>(found) = results[1];
@@ -167,8 +166,7 @@ Gradients gradients(const Tensor& grad_output, const Tensor& input, const Tensor
 Gradients gradients_again(const Tensor& grad_output, const Tensor& input, const Tensor& weight, int64_t number,
                           int64_t wanted) {
   std::array<StableIValue, 5> stack{from(grad_output), from(input), from(weight), from(number), from(wanted)};
-  STABLE_TORCH_ERROR_CODE_CHECK(
-      torch_call_dispatcher("convt_ext::_gradients_again", "", stack.data(), TORCH_ABI_VERSION));
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("convt_ext::_gradients_again", "", stack.data(), TORCH_ABI_VERSION));
   Gradients found{to<std::optional<Tensor>>(stack[0]), to<std::optional<Tensor>>(stack[1]),
                   to<std::optional<Tensor>>(stack[2])};
   if (const auto words = to<std::optional<Tensor>>(stack[3]); words.has_value()) {
@@ -181,7 +179,7 @@ Gradients gradients_again(const Tensor& grad_output, const Tensor& input, const 
 // Whether the tensor is a dual tensor of forward-mode AD. Only PyTorch's operator supports these.
 bool has_tangent(const Tensor& tensor) {
   std::array<StableIValue, 2> stack{from(tensor), from(int64_t{0})};
-  STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_unpack_dual", "", stack.data(), TORCH_ABI_VERSION));
+  TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::_unpack_dual", "", stack.data(), TORCH_ABI_VERSION));
   const Tensor primal = to<Tensor>(stack[0]), tangent = to<Tensor>(stack[1]);
   return tangent.defined();
 }
