@@ -50,10 +50,10 @@ def convert(
         precision: precision of the modules, or None to follow PyTorch's switches; if omitted, modules of convt_ext
             keep their precision.
         fuse: whether to fuse the modules that follow a two-dimensional convolution into its kernel. Applies to every
-            `nn.Sequential` and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm2d in eval mode that
-            directly follows (folded into weight and bias), activations, and Dropout in eval mode; in traced models also
-            operations such as `relu(y)`, `y + residual` and `y * 0.5` if `y` has no other reader. Each call checks
-            modules and operands again. Modules run unfused if no kernel supports them, if they have hooks, and if a
+            `nn.Sequential` and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm2d in eval
+            mode that directly follows (folded into weight and bias), activations, and Dropout in eval mode; in traced
+            models also operations such as `relu(y)`, `y + residual` and `y * 0.5` if `y` has no other reader. Each call
+            checks modules and operands again. Modules run unfused if no kernel supports them, if they have hooks, and if a
             BatchNorm or Dropout is in training mode or gradients are recorded through a BatchNorm. Calls under tracing,
             under a transform and under `torch.compile` are not fused. Modules stay in place, so parameters, optimizers
             and state_dicts do not change. Folding changes rounding (docs/numerics.md). Each call folds again, if the

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
@@ -23,14 +24,11 @@ else:
 
 _Sizes = int | tuple[int, ...]
 
-_FUNCTIONS = {1: conv_transpose1d, 2: conv_transpose2d}
-
 
 class ConvTransposeMixin(_Base):
     """The code of the modules, in front of PyTorch's class among their bases."""
 
-    _dims: int  # of the convolution: 1 or 2
-    _torch_forward: Any  # of PyTorch's class
+    _torch_forward: Any  # PyTorch's operator, for TorchScript
     stride: Any
     padding: Any
     output_padding: Any
@@ -82,9 +80,9 @@ class ConvTransposeMixin(_Base):
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Computes the transposed convolution; `output_size` (spatial or full) determines the output_padding."""
+        if self.padding_mode != "zeros":
+            raise ValueError(f"Only `zeros` padding mode is supported for ConvTranspose{len(self.kernel_size)}d")
         if torch.jit.is_scripting():  # TorchScript supports only PyTorch's operator
-            return self._torch_forward(input, output_size)
-        if self.padding_mode != "zeros":  # PyTorch's error
             return self._torch_forward(input, output_size)
         if self._requested is not None and not scopes.is_entered():
             precision, backend = decode_request(self._requested)
@@ -92,15 +90,14 @@ class ConvTransposeMixin(_Base):
                 return self.forward(input, output_size)
         output_padding = self.output_padding
         if output_size is not None:
-            output_padding = self._output_padding(
-                input, output_size, self.stride, self.padding, self.kernel_size, self._dims, self.dilation
-            )
+            output_padding = self._asked_output_padding(input, output_size)
         if self._frozen is not None and is_compiling() and not torch.is_grad_enabled():
             return traced_of_frozen(
                 input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation,
                 self.precision, self.backend,
             )  # fmt: skip
-        return _FUNCTIONS[self._dims](
+        function = conv_transpose1d if len(self.kernel_size) == 1 else conv_transpose2d
+        return function(
             input,
             self.weight,
             self.bias,
@@ -111,6 +108,12 @@ class ConvTransposeMixin(_Base):
             self.dilation,
             precision=self.precision,
             backend=self.backend,
+        )
+
+    def _asked_output_padding(self, input: Tensor, output_size: list[int] | None) -> list[int]:
+        """Returns the output_padding that yields `output_size`."""
+        return self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, len(self.kernel_size), self.dilation
         )
 
     def train(self, mode: bool = True) -> Any:
@@ -175,8 +178,11 @@ class ConvTranspose1d(ConvTransposeMixin, nn.ConvTranspose1d):  # type: ignore[m
         torch.Size([1, 4, 400])
     """
 
-    _dims = 1
-    _torch_forward = nn.ConvTranspose1d.forward
+    def _torch_forward(self, input: Tensor, output_size: list[int] | None) -> Tensor:
+        return F.conv_transpose1d(
+            input, self.weight, self.bias, self.stride, self.padding, self._asked_output_padding(input, output_size),
+            self.groups, self.dilation,
+        )  # fmt: skip
 
 
 class ConvTranspose2d(ConvTransposeMixin, nn.ConvTranspose2d):  # type: ignore[misc]
@@ -205,8 +211,11 @@ class ConvTranspose2d(ConvTransposeMixin, nn.ConvTranspose2d):  # type: ignore[m
         torch.Size([1, 4, 12, 12])
     """
 
-    _dims = 2
-    _torch_forward = nn.ConvTranspose2d.forward
+    def _torch_forward(self, input: Tensor, output_size: list[int] | None) -> Tensor:
+        return F.conv_transpose2d(
+            input, self.weight, self.bias, self.stride, self.padding, self._asked_output_padding(input, output_size),
+            self.groups, self.dilation,
+        )  # fmt: skip
 
 
 class LazyConvTranspose1d(LazyConvTransposeMixin, nn.LazyConvTranspose1d, ConvTranspose1d):  # type: ignore[misc]
