@@ -53,13 +53,13 @@ def convert(
             `nn.Sequential` and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm2d in eval
             mode that directly follows (folded into weight and bias), activations, and Dropout in eval mode; in traced
             models also operations such as `relu(y)`, `y + residual` and `y * 0.5` if `y` has no other reader. Each call
-            checks modules and operands again. Modules run unfused if no kernel supports them, if they have hooks, and if a
-            BatchNorm or Dropout is in training mode or gradients are recorded through a BatchNorm. Calls under tracing,
-            under a transform and under `torch.compile` are not fused. Modules stay in place, so parameters, optimizers
-            and state_dicts do not change. Folding changes rounding (docs/numerics.md). Each call folds again, if the
-            weight is not larger than the result. After `freeze`, the folded weight is kept until a write that PyTorch
-            counts; `freeze` lists the uncounted writes, and writes to running statistics other than by training the
-            module are uncounted too. A convolution that is called directly is not fused.
+            checks modules and operands again. Modules run unfused if no kernel supports them, if they have hooks, and
+            if a BatchNorm or Dropout is in training mode or gradients are recorded through a BatchNorm. Calls under
+            tracing, under a transform and under `torch.compile` are not fused. Modules stay in place, so parameters,
+            optimizers and state_dicts do not change. Folding changes rounding (docs/numerics.md). Each call folds
+            again, if the weight is not larger than the result. After `freeze`, the folded weight is kept until a write
+            that PyTorch counts; `freeze` lists the uncounted writes, and writes to running statistics other than by
+            training the module are uncounted too. A convolution that is called directly is not fused.
 
         filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself);
             returns whether to convert it.

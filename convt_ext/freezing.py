@@ -48,8 +48,9 @@ def freeze(model: _Model) -> _Model:
 
     Raises:
         TypeError: `model` is not a `torch.nn.Module`.
-        RuntimeError: `model` contains no layer of convt_ext; a two-dimensional layer is in training mode; or its weight is
-            not a Parameter (a parametrization) or was made under torch.inference_mode, where writes are not counted. Nothing is frozen then.
+        RuntimeError: `model` contains no layer of convt_ext; a two-dimensional layer is in training mode; or its weight
+            is not a Parameter (a parametrization) or was made under torch.inference_mode, where writes are not counted.
+            Nothing is frozen then.
 
     Example:
         >>> import torch, convt_ext
