@@ -1,10 +1,10 @@
-"""convt_ext: 2-D transposed convolution for PyTorch, with a documented order of accumulation.
+"""convt_ext: 1-D and 2-D transposed convolution for PyTorch, with a documented order of accumulation.
 
     import convt_ext as ct
     y = ct.conv_transpose2d(x, weight, bias, stride=2, padding=1)   # signature and semantics of torch.nn.functional
     up = ct.ConvTranspose2d(256, 128, 4, stride=2, padding=1)       # subclass of torch.nn's module, same state_dict
     ct.enable()                                                     # replace the operator in this process, or
-    ct.convert(model)                                               # convert every nn.ConvTranspose2d in place
+    ct.convert(model)                                               # convert a model's layers in place
     print(ct.report(model, x))                                      # what runs each layer, and why
     print(ct.explain(x, weight, stride=2, padding=1))               # what runs one call, how, and why
 
@@ -19,18 +19,21 @@ from .convert import convert, revert
 from .enabling import disable, enable, enabled
 from .explain import Explanation, explain
 from .freezing import freeze, unfreeze
-from .functional import conv_transpose2d
-from .modules import ConvTranspose2d, LazyConvTranspose2d
+from .functional import conv_transpose1d, conv_transpose2d
+from .modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
 from .report import Report, report
 from .request import flags, use_precision
 
 __all__ = [
+    "ConvTranspose1d",
     "ConvTranspose2d",
     "Explanation",
+    "LazyConvTranspose1d",
     "LazyConvTranspose2d",
     "Report",
     "__version__",
     "build_info",
+    "conv_transpose1d",
     "conv_transpose2d",
     "convert",
     "disable",

@@ -55,8 +55,8 @@ def missing_reason() -> str | None:
     )
 
 
-# PyTorch's operator. Tools replace the name in torch.nn.functional; only functional.py checks that.
-conv_transpose2d = torch.conv_transpose2d
+# PyTorch's operators. Tools replace the names in torch.nn.functional; only functional.py checks that.
+conv_transpose1d, conv_transpose2d = torch.conv_transpose1d, torch.conv_transpose2d
 
 # ---- autograd, transforms, modes
 

@@ -61,6 +61,50 @@ def pair(value: Any) -> Size2 | None:
     return None if single is None else (single, single)
 
 
+def row(value: Any, height: int) -> Size2 | None:
+    """Returns (height, length) from the length of a one-dimensional call: an integer or a sequence of one.
+
+    Example:
+        >>> row(2, 1), row([3], 0), row((1, 2), 0)
+        ((1, 2), (0, 3), None)
+    """
+    if isinstance(value, (tuple, list)):
+        if len(value) != 1:
+            return None
+        value = value[0]
+    length = integer(value)
+    return None if length is None else (height, length)
+
+
+Sizes = tuple[Size2 | None, Size2 | None, Size2 | None, Size2 | None]
+
+
+def pairs(dims: int, stride: Any, padding: Any, output_padding: Any, dilation: Any) -> Sizes:
+    """Returns stride, padding, output_padding and dilation of the two-dimensional problem, which has height 1 if `dims`
+    is 1."""
+    if dims == 1:
+        return row(stride, 1), row(padding, 0), row(output_padding, 0), row(dilation, 1)
+    return pair(stride), pair(padding), pair(output_padding), pair(dilation)
+
+
+def as_2d(dims: int, input: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the operands of the two-dimensional problem, with a batch axis.
+
+    As PyTorch does, `view4d` and `input.contiguous()` in ATen/native/Convolution.cpp: a transposed one-dimensional
+    input does not make the result channels_last.
+    """
+    if dims == 1:
+        input, weight = input.contiguous().unsqueeze(-2), weight.unsqueeze(2)
+    return (input.unsqueeze(0) if input.dim() == 3 else input), weight
+
+
+def as_result(dims: int, result: torch.Tensor, is_batched: bool) -> torch.Tensor:
+    """Returns the result of the call from that of the two-dimensional problem."""
+    if dims == 1:
+        return result.squeeze(2) if is_batched else result.squeeze((0, 2))
+    return result if is_batched else result.squeeze(0)
+
+
 def legal_output_size(
     input_size,
     weight_size,

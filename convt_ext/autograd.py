@@ -44,9 +44,9 @@ _num_dispatch_modes = _torch.num_dispatch_modes
 _will_execute = _torch.will_engine_execute_node
 
 
-def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeConv) -> Tensor:
-    """Runs an eager call outside of torch.func's transforms: computes `forward`, or calls PyTorch's operator if that is
-    faster."""
+def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeConv) -> Tensor | None:
+    """Runs an eager call outside of torch.func's transforms: computes `forward`; returns None if PyTorch's operator is
+    faster, which the caller must call."""
     needs_grad_mask = grad_mask_of(input, weight, bias)
     if directions.serves(input, weight, bias, needs_grad_mask):
         if not needs_grad_mask:
@@ -58,8 +58,7 @@ def call(input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeC
         except RuntimeError as error:
             if not directions.falls_back_to_aten(error, 1):
                 raise
-    stride, padding, output_padding, groups, dilation = directions.arguments[:5]
-    return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return None
 
 
 def forward(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Directions) -> Tensor:

@@ -1,4 +1,4 @@
-"""`convert`: turns every `nn.ConvTranspose2d` of a model into a `convt_ext.ConvTranspose2d`, in place.
+"""`convert`: turns every `nn.ConvTranspose1d` and `nn.ConvTranspose2d` of a model into convt_ext's, in place.
 
 Changes only the class of each module object: its parameters, buffers, hooks, training flag and all references to it
 (shared modules, optimizers, lists) stay the same objects, and a root that is itself such a module needs no special
@@ -16,7 +16,7 @@ from torch import fx, nn
 
 from .converted_classes import class_before, class_of_ours
 from .fusing import graph, sequential
-from .modules import ConvTranspose2d
+from .modules import ConvTransposeMixin
 from .request import encode_request
 
 _log = logging.getLogger("convt_ext")
@@ -24,8 +24,6 @@ _log = logging.getLogger("convt_ext")
 _Model = TypeVar("_Model", bound=nn.Module)
 
 _KEEP: Any = object()  # keep the module's precision or backend
-
-_OF_OTHER_DIMENSIONS = (nn.ConvTranspose1d, nn.ConvTranspose3d)
 
 
 def convert(
@@ -35,33 +33,33 @@ def convert(
     filter_fn: Callable[[nn.Module, str], bool] | None = None,
     backend: str | None = _KEEP,
 ) -> _Model:
-    """Makes every `torch.nn.ConvTranspose2d` in `model` compute with convt_ext, in place.
+    """Makes every `torch.nn.ConvTranspose1d` and `ConvTranspose2d` in `model` compute with convt_ext, in place.
 
     Keeps Parameters, buffers, hooks, `torch.nn.utils.parametrize`, both kinds of weight_norm and spectral_norm, shared
     modules and the training flag; state_dict keys do not change. Lazy modules stay lazy. Modules of convt_ext stay,
     and adopt `precision` and `backend` if they are given. `revert` undoes the conversion.
 
-    A subclass that overrides no part of the computation of `torch.nn.ConvTranspose2d` is converted to a subclass of
+    A subclass that overrides no part of the computation of PyTorch's class is converted to a subclass of
     both classes. Other subclasses, and modules with a `forward` that was replaced on the object, stay unchanged and
-    are listed in one UserWarning. The logger "convt_ext" records at INFO every conversion, every fusion and every one-
-    or three-dimensional layer, which convt_ext does not support. Another UserWarning lists modules and operations that
+    are listed in one UserWarning. The logger "convt_ext" records at INFO every conversion, every fusion and every
+    three-dimensional layer, which convt_ext does not support. Another UserWarning lists modules and operations that
     look fusible but were not fused, with the reason.
 
     Args:
-        model: any module, also a single `ConvTranspose2d`.
+        model: any module, also a single layer.
         precision: precision of the modules, or None to follow PyTorch's switches; if omitted, modules of convt_ext
             keep their precision.
-        fuse: whether to fuse the modules that follow a convolution into its kernel. Applies to every `nn.Sequential`
-            and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm2d in eval mode that
-            directly follows (folded into weight and bias), activations, and Dropout in eval mode; in traced models also
-            operations such as `relu(y)`, `y + residual` and `y * 0.5` if `y` has no other reader. Each call checks
-            modules and operands again. Modules run unfused if no kernel supports them, if they have hooks, and if a
-            BatchNorm or Dropout is in training mode or gradients are recorded through a BatchNorm. Calls under tracing,
-            under a transform and under `torch.compile` are not fused. Modules stay in place, so parameters, optimizers
-            and state_dicts do not change. Folding changes rounding (docs/numerics.md). Each call folds again, if the
-            weight is not larger than the result. After `freeze`, the folded weight is kept until a write that PyTorch
-            counts; `freeze` lists the uncounted writes, and writes to running statistics other than by training the
-            module are uncounted too. A convolution that is called directly is not fused.
+        fuse: whether to fuse the modules that follow a two-dimensional convolution into its kernel. Applies to every
+            `nn.Sequential` and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm2d in eval
+            mode that directly follows (folded into weight and bias), activations, and Dropout in eval mode; in traced
+            models also operations such as `relu(y)`, `y + residual` and `y * 0.5` if `y` has no other reader. Each call
+            checks modules and operands again. Modules run unfused if no kernel supports them, if they have hooks, and
+            if a BatchNorm or Dropout is in training mode or gradients are recorded through a BatchNorm. Calls under
+            tracing, under a transform and under `torch.compile` are not fused. Modules stay in place, so parameters,
+            optimizers and state_dicts do not change. Folding changes rounding (docs/numerics.md). Each call folds
+            again, if the weight is not larger than the result. After `freeze`, the folded weight is kept until a write
+            that PyTorch counts; `freeze` lists the uncounted writes, and writes to running statistics other than by
+            training the module are uncounted too. A convolution that is called directly is not fused.
 
         filter_fn: is called with each transposed convolution and its name in the model ("" is the model itself);
             returns whether to convert it.
@@ -88,11 +86,12 @@ def convert(
     left_alone = []
     for name, module in model.named_modules():
         label = name or "the model itself"
-        if isinstance(module, _OF_OTHER_DIMENSIONS):
-            _log.info("left %s, a %s: convt_ext supports only two-dimensional layers", label, type(module).__name__)
-        if not isinstance(module, nn.ConvTranspose2d) or (filter_fn is not None and not filter_fn(module, name)):
+        if isinstance(module, nn.ConvTranspose3d):
+            _log.info("left %s, a %s: convt_ext supports one- and two-dimensional layers", label, type(module).__name__)
+        is_candidate = isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d))
+        if not is_candidate or (filter_fn is not None and not filter_fn(module, name)):
             continue
-        if isinstance(module, ConvTranspose2d):
+        if isinstance(module, ConvTransposeMixin):
             _set(module, keywords)
             continue
         target = class_of_ours(module)

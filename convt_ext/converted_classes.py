@@ -12,11 +12,13 @@ from typing import Any
 from torch import nn
 from torch.nn.utils import parametrize
 
-from .modules import ConvTranspose2d, LazyConvTranspose2d
+from .modules import ConvTranspose1d, ConvTranspose2d, ConvTransposeMixin, LazyConvTranspose1d, LazyConvTranspose2d
 
 # PyTorch's class -> class of convt_ext.
 _BECOMES: dict[type, type] = {
+    nn.ConvTranspose1d: ConvTranspose1d,
     nn.ConvTranspose2d: ConvTranspose2d,
+    nn.LazyConvTranspose1d: LazyConvTranspose1d,
     nn.LazyConvTranspose2d: LazyConvTranspose2d,
 }
 _WAS = {ours: theirs for theirs, ours in _BECOMES.items()}
@@ -29,7 +31,7 @@ _HARMLESS = frozenset({
 })  # fmt: skip
 
 
-class ConvertedSubclass(ConvTranspose2d):
+class ConvertedSubclass(nn.Module):
     """A converted module of a user's subclass; copies and pickles refer to that subclass."""
 
     _plain: type
@@ -41,8 +43,13 @@ class ConvertedSubclass(ConvTranspose2d):
 
 @functools.cache
 def _of_subclass(plain: Any) -> Any:
+    ours = _BECOMES[_base_of(plain)]
     names = {"_plain": plain, "__module__": plain.__module__, "__qualname__": plain.__qualname__}
-    return type(plain)(plain.__name__, (plain, ConvertedSubclass), names)
+    return type(plain)(plain.__name__, (plain, ConvertedSubclass, ours), names)
+
+
+def _base_of(cls: type) -> type:
+    return nn.ConvTranspose2d if issubclass(cls, nn.ConvTranspose2d) else nn.ConvTranspose1d
 
 
 def _empty(plain: type) -> Any:
@@ -64,10 +71,11 @@ def class_before(module: nn.Module) -> Any:
 def _ours(cls: type) -> Any:
     if cls in _BECOMES:
         return _BECOMES[cls]
-    if not issubclass(cls, nn.ConvTranspose2d) or issubclass(cls, (ConvTranspose2d, nn.LazyConvTranspose2d)):
+    if issubclass(cls, ConvTransposeMixin) or "cls_to_become" in dir(cls):
         return None
-    between = cls.__mro__[: cls.__mro__.index(nn.ConvTranspose2d)]
-    changed = {name for one in between for name in vars(one) if hasattr(nn.ConvTranspose2d, name)}
+    base = _base_of(cls)
+    between = cls.__mro__[: cls.__mro__.index(base)]
+    changed = {name for one in between for name in vars(one) if hasattr(base, name)}
     return _of_subclass(cls) if changed <= _HARMLESS else None  # type: ignore[arg-type]
 
 

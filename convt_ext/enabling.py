@@ -1,8 +1,8 @@
 """Replaces the operator for all Python code of the process, without a change of its models.
 
 `torch.conv_transpose2d` and `torch.nn.functional.conv_transpose2d` are one builtin function. `enable` replaces both
-names with one function, which falls back to PyTorch's. Tracing, scripting and pickling find PyTorch's function, or
-treat the replacement as equal to it.
+names with one function, which falls back to PyTorch's; likewise `conv_transpose1d`. Tracing, scripting and pickling
+find PyTorch's functions, or treat the replacements as equal to them.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ _LOG = logging.getLogger("convt_ext")
 # The number of `enable` calls without a `disable`; the lock also guards the names in PyTorch's modules.
 _count, _lock = 0, threading.RLock()
 
-_NAME = "conv_transpose2d"
 _PLACES = (torch, F)
 
-
-_stand_in = functional.stand_in
-_stand_in.__name__ = _stand_in.__qualname__ = _NAME  # tools find functions by module and name
-_stand_in.__module__ = F.__name__
-_stand_in.__doc__ = _torch.conv_transpose2d.__doc__
+# PyTorch's functions, and those that replace them.
+_REPLACED = ((_torch.conv_transpose1d, functional.stand_in_1d), (_torch.conv_transpose2d, functional.stand_in))
+for _builtin, _function in _REPLACED:
+    _function.__name__ = _function.__qualname__ = _builtin.__name__  # tools find functions by module and name
+    _function.__module__ = F.__name__
+    _function.__doc__ = _builtin.__doc__
 
 
 def enable() -> None:
-    """Runs every transposed convolution that Python code of this process calls through convt_ext.
+    """Runs every one- and two-dimensional transposed convolution that Python code of this process calls through
+    convt_ext.
 
     Models do not change: their types, `state_dict` and `repr` are PyTorch's. `torch.nn.ConvTranspose2d` and libraries
     call `torch.nn.functional.conv_transpose2d`, which now has the results, gradients, errors and determinism of
-    `convt_ext.conv_transpose2d` without precision and backend.
+    `convt_ext.conv_transpose2d` without precision and backend; likewise `conv_transpose1d`.
 
     Applies to all threads, until `disable` has been called as often. Spawned processes must call it themselves.
 
@@ -61,7 +62,8 @@ def enable() -> None:
     global _count
     # Makes torch.jit.script treat the replacement as the builtin. The first call builds TorchScript's table of builtins
     # and may import modules, so it runs outside the lock: the lock's owner may wait for an import.
-    _torch.register_builtin_of_torchscript(_stand_in, f"aten::{_NAME}")
+    for builtin, function in _REPLACED:
+        _torch.register_builtin_of_torchscript(function, f"aten::{builtin.__name__}")
     with _lock:
         if _count == 0:
             _install()
@@ -90,7 +92,7 @@ def disable() -> None:
         _count -= 1
         if _count == 0:
             functional.stand_in_serves = False
-            _put(_torch.conv_transpose2d, _stand_in)
+            _put_back()
 
 
 @contextlib.contextmanager
@@ -116,22 +118,36 @@ def _install() -> None:
     if "torch._dynamo" not in sys.modules and not any(isinstance(one, _HidesFromDynamo) for one in sys.meta_path):
         sys.meta_path.insert(0, _HidesFromDynamo())
     functional.stand_in_serves = True
-    _put(_stand_in, _torch.conv_transpose2d)
-    for place in _PLACES:
-        found = getattr(place, _NAME)
-        if found is not _stand_in:
-            _LOG.warning("convt_ext.enable() does not replace %s.%s, which is %r", place.__name__, _NAME, found)
+    _put()
+    for builtin, function in _REPLACED:
+        name = builtin.__name__
+        for place in _PLACES:
+            found = getattr(place, name)
+            if found is not function:
+                _LOG.warning("convt_ext.enable() does not replace %s.%s, which is %r", place.__name__, name, found)
 
 
-def _put(function: Any, other: Any) -> None:
+def _put() -> None:
+    """Replaces PyTorch's functions where a name refers to them."""
+    for builtin, function in _REPLACED:
+        _swap(function, builtin)
+
+
+def _put_back() -> None:
+    """Restores PyTorch's functions where a name refers to their replacements."""
+    for builtin, function in _REPLACED:
+        _swap(builtin, function)
+
+
+def _swap(function: Any, other: Any) -> None:
     """Replaces `other` with `function` where a name refers to `other`."""
     for place in _PLACES:
-        if getattr(place, _NAME) is other:
-            setattr(place, _NAME, function)
+        if getattr(place, other.__name__) is other:
+            setattr(place, other.__name__, function)
 
 
 class _HidesFromDynamo:
-    """Restores PyTorch's function for the import of torch._dynamo, which lists functions that it does not trace."""
+    """Restores PyTorch's functions for the import of torch._dynamo, which lists functions that it does not trace."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name != "torch._dynamo":
@@ -144,12 +160,12 @@ class _HidesFromDynamo:
 
         def exec_module(module: Any) -> None:
             with _lock:
-                _put(_torch.conv_transpose2d, _stand_in)
+                _put_back()
                 try:
                     execute(module)
                 finally:
                     if _count > 0:
-                        _put(_stand_in, _torch.conv_transpose2d)
+                        _put()
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -44,6 +44,7 @@ class Explanation:
             empty if convt_ext cannot run the call.
         epilogue: a residual and an activation, and where they are computed; empty without them.
         on_gpu: whether the tensors are on a GPU; if not, PyTorch's operator runs the call regardless of `served_by`.
+        dims: 1 or 2, of the operator.
     """
 
     served_by: str
@@ -56,13 +57,14 @@ class Explanation:
     epilogue: str = ""
     on_gpu: bool = True
     verbose: bool = False
+    dims: int = 2
 
     def __str__(self) -> str:
         return self.text(self.verbose)
 
     def text(self, verbose: bool = False) -> str:
         """Returns the text; with `verbose` also tile and memory of the plan, and every candidate."""
-        lines = [f"conv_transpose2d  {self.problem}" + (f", {self.precision}" if self.precision else "")]
+        lines = [f"conv_transpose{self.dims}d  {self.problem}" + (f", {self.precision}" if self.precision else "")]
         if not self.on_gpu:
             lines.append("runs              PyTorch's operator, because the tensors are not on a GPU; on a GPU:")
         lines.append(f"served by         {self.served_by}: {self.reason}")
@@ -99,6 +101,8 @@ def explain(
 ) -> Explanation:
     """Explains which kernel runs `convt_ext.conv_transpose2d` with these arguments, and why.
 
+    A weight with three dimensions is one of `conv_transpose1d`.
+
     Accepts the arguments of the call and computes nothing. Tensors that are not on a GPU (PyTorch's operator runs
     them) are explained as if they were on the planned GPU, so meta tensors work.
 
@@ -126,19 +130,20 @@ def explain(
     """
     call = (input, weight, bias, stride, padding, output_padding, groups, dilation)
     requested = encode_request(precision, backend)
-    decision = routing.route(*call, requested)
+    dims = 1 if isinstance(weight, Tensor) and weight.dim() == 3 else 2
+    decision = routing.route(*call, requested, dims=dims)
     if decision is routing.NOT_PLAIN:
         return Explanation("torch", decision.text)
     numbers, device_name = device_numbers(input, device)
     lowers = torch.is_autocast_enabled("cuda")
     if decision is routing.NOT_CUDA:
-        decision = routing.op_call(*call, requested, numbers, lowers)
+        decision = routing.op_call(*call, requested, numbers, lowers, dims)
     elif isinstance(decision, routing.Reason) and decision.remedy is not None:
         routing.refuse_eager(decision, input.dtype, requested, numbers)
     if decision is routing.NESTED:
         return Explanation("torch", decision.text)
 
-    precision_class, plan = _plan(call, requested, numbers, lowers)
+    precision_class, plan = _plan(call, requested, numbers, lowers, dims)
     if isinstance(decision, routing.Reason):
         served_by = "torch"
         reason = decision.text if decision.remedy is None else f"{decision.text}: {decision.remedy}"
@@ -148,10 +153,10 @@ def explain(
         if plan is not None:  # a measurement may prefer another one to the planner's choice
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
-    steps = _epilogue_words(residual, activation, served_by, plan)
+    steps = _epilogue_words(residual, activation, served_by, plan if dims == 2 else None)
     on_gpu = input.is_cuda
     return Explanation(
-        served_by, reason, precision_class, plan, problem, device_name, gradients, steps, on_gpu, verbose
+        served_by, reason, precision_class, plan, problem, device_name, gradients, steps, on_gpu, verbose, dims
     )
 
 
@@ -212,7 +217,7 @@ def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _plan(
-    call: tuple[Any, ...], requested: str | None, numbers: tuple[int, ...], lowers: bool
+    call: tuple[Any, ...], requested: str | None, numbers: tuple[int, ...], lowers: bool, dims: int
 ) -> tuple[str | None, dict[str, Any] | None]:
     """Returns the requested precision class and the planner's answer; each is None if it does not exist.
 
@@ -226,7 +231,7 @@ def _plan(
     planned = encode_request(precisions.request_for(precision_class), "convt_ext")
     input, weight, bias, stride, padding, output_padding, groups, dilation = call
     decision = routing.op_call(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers
+        input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers, dims
     )  # fmt: skip
     if isinstance(decision, routing.Reason):
         return (None if decision in _OF_TENSORS else precision_class), None

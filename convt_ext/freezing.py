@@ -12,7 +12,7 @@ from typing import TypeVar
 from torch import nn
 
 from . import frozen
-from .modules import ConvTranspose2d
+from .modules import ConvTranspose2d, ConvTransposeMixin
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -41,16 +41,16 @@ def freeze(model: _Model) -> _Model:
     a copy keeps reading that copy after any write, so capture it again; the copy lives as long as the weight's memory.
 
     Args:
-        model: a converted model or a layer, in eval mode.
+        model: a converted model or a layer, in eval mode. One-dimensional layers do not change.
 
     Returns:
         `model` itself.
 
     Raises:
         TypeError: `model` is not a `torch.nn.Module`.
-        RuntimeError: `model` contains no `convt_ext.ConvTranspose2d`; a layer is in training mode; or a weight is not
-            a Parameter of its layer (a parametrization) or was made under torch.inference_mode, where writes are not
-            counted. Nothing is frozen then.
+        RuntimeError: `model` contains no layer of convt_ext; a two-dimensional layer is in training mode; or its weight
+            is not a Parameter (a parametrization) or was made under torch.inference_mode, where writes are not counted.
+            Nothing is frozen then.
 
     Example:
         >>> import torch, convt_ext
@@ -59,7 +59,7 @@ def freeze(model: _Model) -> _Model:
         True
     """
     layers = list(_layers(model, "freeze"))
-    if not layers:
+    if not layers and not any(isinstance(one, ConvTransposeMixin) for one in model.modules()):
         raise RuntimeError("freeze found no convt_ext.ConvTranspose2d: call convt_ext.convert(model) first")
     for name, layer in layers:
         reason = _obstacle(layer)

@@ -1,13 +1,13 @@
-"""The public operator.
+"""The public operators.
 
 Three steps: routing.py selects the implementation (compile/tracing.py while tracing), the op or PyTorch's operator
-runs, and the batch axis of an unbatched input is removed. Must not know kernels, plans or memory formats.
+runs, and added axes are removed: the batch axis of an unbatched input, the height of a one-dimensional call. Helpers
+have a parameter `dims`, 1 or 2. Must not know kernels, plans or memory formats.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,9 +19,11 @@ from torch.compiler import is_compiling
 from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
-from . import _torch, autograd, frozen, fused, planner, routing, scopes
+from . import _torch, autograd, frozen, fused, planner, replaced, routing
+from .arguments import as_result
 from .compile import tracing
 from .epilogue import apply, apply_after, check_names, following
+from .replaced import BUILTINS, is_for_tools, torchs_or_a_tools
 from .request import encode_request
 
 
@@ -111,33 +113,112 @@ def conv_transpose2d(
         compute = partial(conv_transpose2d_then, *arguments, precision=precision, backend=backend, epilogue=entries)
         return apply_after(compute, others)
     requested = None if precision is None and backend is None else encode_request(precision, backend)
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(requested):
-        return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    if F.conv_transpose2d is not BUILTINS[2] and is_for_tools(2, requested):
+        return torchs_or_a_tools(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
-        return tracing.conv_transpose2d(
-            input, weight, bias, stride, padding, output_padding, groups, dilation, requested
+        return tracing.conv_transpose(
+            2, input, weight, bias, stride, padding, output_padding, groups, dilation, requested
         )
-    result = _run(input, weight, bias, stride, padding, output_padding, groups, dilation, requested)
+    result = _run(2, input, weight, bias, stride, padding, output_padding, groups, dilation, requested)
     if isinstance(result, routing.Reason):
-        if result is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in (input, weight, bias)):
-            return handle_torch_function(  # torch.fx.symbolic_trace records this function, with its keywords
-                conv_transpose2d, (input, weight, bias), input, weight, bias, stride, padding, output_padding, groups,
-                dilation, precision=precision, backend=backend,
-            )  # fmt: skip
-        _refuse_or_warn(result, input, requested)
-        return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+        return _fall_back(2, conv_transpose2d, arguments, result, precision, backend)
     return result
 
 
-def _run(input, weight, bias, stride, padding, output_padding, groups, dilation, requested) -> Tensor | routing.Reason:
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    *,
+    precision: str | None = None,
+    backend: str | None = None,
+    residual: Tensor | None = None,
+    activation: str | Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    r"""Computes `torch.nn.functional.conv_transpose1d` as `conv_transpose2d` with height 1.
+
+    .. math::
+        y[n, co, ol] = bias[co] + \sum_{ci, k} x[n, ci, il] \cdot w[ci, co, k]
+
+    over ci of co's group and all taps with ``ol = il * stride - padding + k * dilation``;
+    ``OL = (L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1``.
+
+    Args:
+        input: (N, C_in, L) or (C_in, L); dtypes as in `conv_transpose2d`; any strides.
+        weight: (C_in, C_out / groups, K), of the input's dtype and device.
+        bias: (C_out,) or None.
+        stride, padding, output_padding, dilation: an int or a sequence of one.
+        groups: number of channel groups.
+        precision, backend: as in `conv_transpose2d`.
+        residual, activation: as in `conv_transpose2d`; PyTorch's functions compute both after the kernel.
+
+    Returns:
+        (N, C_out, OL), or (C_out, OL) for an unbatched input, with the strides of PyTorch's result.
+
+    Raises:
+        TypeError, RuntimeError, ValueError: the errors of PyTorch's operator for the same arguments, and those of
+            `conv_transpose2d` about precision, backend, residual and activation.
+
+    Determinism and source of the formula: as `conv_transpose2d`.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> x, weight = torch.randn(1, 8, 50), torch.randn(8, 4, 16)
+        >>> convt_ext.conv_transpose1d(x, weight, stride=8, padding=4).shape
+        torch.Size([1, 4, 400])
+    """
+    if residual is not None or activation is not None:
+        entries, others = following(residual, activation)
+        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+        compute = partial(conv_transpose1d, *arguments, precision=precision, backend=backend)
+        return apply_after(compute, [*entries, *others])
+    requested = None if precision is None and backend is None else encode_request(precision, backend)
+    if F.conv_transpose1d is not BUILTINS[1] and is_for_tools(1, requested):
+        return torchs_or_a_tools(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    if is_compiling():
+        return tracing.conv_transpose(
+            1, input, weight, bias, stride, padding, output_padding, groups, dilation, requested
+        )
+    result = _run(1, input, weight, bias, stride, padding, output_padding, groups, dilation, requested)
+    if isinstance(result, routing.Reason):
+        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+        return _fall_back(1, conv_transpose1d, arguments, result, precision, backend)
+    return result
+
+
+def _run(
+    dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested
+) -> Tensor | routing.Reason:
     """Computes an eager call; returns the reason if only PyTorch's operator can run it."""
-    copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
+    copies = frozen.copies_for(input, weight, bias) if frozen.registry and dims == 2 else None
     operand = weight if copies is None else copies.weight
-    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, requested)
+    decision = routing.route(
+        input, operand, bias, stride, padding, output_padding, groups, dilation, requested, None, dims
+    )
     if isinstance(decision, routing.Reason):
         return decision
     result = autograd.call(*decision) if copies is None else copies.call(*decision)
-    return result.squeeze(0) if input.dim() == 3 else result
+    if result is None:
+        return BUILTINS[dims](input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return result if input.dim() == 4 else as_result(dims, result, input.dim() == dims + 2)
+
+
+def _fall_back(
+    dims: int, function: Any, arguments: tuple[Any, ...], reason: routing.Reason, precision, backend
+) -> Tensor:
+    """Runs PyTorch's operator, or a tool's, for an eager call of `function`."""
+    operands = arguments[:3]
+    if reason is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in operands):
+        # torch.fx.symbolic_trace records `function`, with its keywords
+        return handle_torch_function(function, operands, *arguments, precision=precision, backend=backend)
+    _refuse_or_warn(reason, arguments[0], encode_request(precision, backend))
+    return torchs_or_a_tools(dims, *arguments)
 
 
 def traced_of_frozen(
@@ -145,29 +226,32 @@ def traced_of_frozen(
 ) -> Tensor:  # fmt: skip
     """Traces `conv_transpose2d` of a module with a frozen weight, for a call that records no gradient."""
     requested = encode_request(precision, backend)
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(requested):
-        return _torchs_or_a_tools(input, weight, bias, stride, padding, output_padding, groups, dilation)
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-    return tracing.conv_transpose2d(*arguments, requested, is_frozen=True)
+    if F.conv_transpose2d is not BUILTINS[2] and is_for_tools(2, requested):
+        return torchs_or_a_tools(2, *arguments)
+    return tracing.conv_transpose(2, *arguments, requested, is_frozen=True)
 
 
-def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1) -> Tensor:
-    """Replaces PyTorch's function while enabling.py is active; has its signature.
+def _stand_in_of(dims: int) -> Callable[..., Tensor]:
+    def stand_in(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1) -> Tensor:
+        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+        if not stand_in_serves:  # a tool has wrapped this function and still calls it
+            return BUILTINS[dims](*arguments)
+        if is_compiling():
+            return tracing.conv_transpose(dims, *arguments, None)
+        result = _run(dims, *arguments, None)
+        if isinstance(result, routing.Reason):
+            _refuse_or_warn(result, input, None)
+            return BUILTINS[dims](*arguments)
+        return result
 
-    Inputs that are not plain tensors go to PyTorch's function, which overrides and tracers recognize.
-    """
-    arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-    if not stand_in_serves:  # a tool has wrapped this function and still calls it
-        return _BUILTIN(*arguments)
-    if is_compiling():
-        return tracing.conv_transpose2d(*arguments, None)
-    result = _run(*arguments, None)
-    if isinstance(result, routing.Reason):
-        _refuse_or_warn(result, input, None)
-        return _BUILTIN(*arguments)
-    return result
+    return stand_in
 
 
+# Replace PyTorch's functions while enabling.py is active, with their signatures. Inputs that are not plain tensors go
+# to PyTorch's functions, which overrides and tracers recognize.
+stand_in, stand_in_1d = _stand_in_of(2), _stand_in_of(1)
+replaced.OURS = stand_in, stand_in_1d, conv_transpose2d, conv_transpose1d
 stand_in_serves = False  # set by enabling.py
 
 
@@ -216,68 +300,15 @@ def conv_transpose2d_then(
     if not epilogue:
         return conv_transpose2d(*arguments, precision=precision, backend=backend)
     requested = encode_request(precision, backend)
-    if F.conv_transpose2d is not _BUILTIN and _is_for_tools(requested):
-        return apply_after(partial(_torchs_or_a_tools, *arguments), epilogue)
+    if F.conv_transpose2d is not BUILTINS[2] and is_for_tools(2, requested):
+        return apply_after(partial(torchs_or_a_tools, 2, *arguments), epilogue)
     if is_compiling():  # the compiler fuses the functions itself
         check_names(epilogue)
-        return apply(tracing.conv_transpose2d(*arguments, requested), epilogue)
+        return apply(tracing.conv_transpose(2, *arguments, requested), epilogue)
     result = fused.conv_transpose2d(*arguments, requested, epilogue)
     if result is not None:
         return result
     return apply_after(partial(conv_transpose2d, *arguments, precision=precision, backend=backend), epilogue)
-
-
-# PyTorch's operator, even if a tool has replaced its name.
-_BUILTIN = _torch.conv_transpose2d
-
-
-class _InsideOfTool(threading.local):
-    """Whether this thread runs a tool's replacement of PyTorch's function, which may call `conv_transpose2d` above."""
-
-    active = False
-
-
-_inside_of_tool = _InsideOfTool()
-
-
-def _is_for_tools(requested: str | None) -> bool:
-    """Returns whether to call a tool's replacement of `torch.nn.functional.conv_transpose2d`: only without a precision
-    and a backend, which the replacement does not accept."""
-    function = F.conv_transpose2d
-    if _inside_of_tool.active or function is stand_in or function is conv_transpose2d:
-        return False
-    in_force = scopes.traced_request() if is_compiling() else scopes.now().requested
-    return requested is None and in_force is None
-
-
-def _torchs_or_a_tools(*arguments: Any) -> Tensor:
-    """Calls PyTorch's operator, or a tool's replacement of it."""
-    function: Callable[..., Tensor] = F.conv_transpose2d
-    if function in (_BUILTIN, stand_in, conv_transpose2d) or _inside_of_tool.active:
-        return _BUILTIN(*arguments)
-    _log_tool_once()
-    _inside_of_tool.active = True
-    try:
-        return function(*arguments)
-    finally:
-        _inside_of_tool.active = False
-
-
-_logged = False
-
-
-@tracing.constant
-def _log_tool_once() -> None:
-    global _logged
-    if not _logged:
-        _logged = True
-        function = F.conv_transpose2d
-        name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
-        _LOG.warning(
-            "%s replaces torch.nn.functional.conv_transpose2d: convt_ext calls it instead of its kernels, unless a "
-            "precision or a backend is set",
-            name,
-        )
 
 
 _warned = False

@@ -32,10 +32,8 @@ from .tuning import choices, restoring
 
 _DIRECTIONS = {choices.FORWARD: "forward", choices.GRAD_INPUT: "input", choices.GRAD_WEIGHT: "weight"}
 
-_OTHERS = {torch.conv_transpose1d: "conv_transpose1d", torch.conv_transpose3d: "conv_transpose3d"}
-
 NOT_ASKED = "PyTorch's function was called; convt_ext.enable() or convt_ext.convert(model) replaces it"
-OTHER_DIMENSIONS = "convt_ext supports only two-dimensional layers"
+OTHER_DIMENSIONS = "convt_ext supports one- and two-dimensional layers"
 
 
 @dataclass(frozen=True)
@@ -188,27 +186,30 @@ class _Watcher(TorchFunctionMode):
         kwargs = kwargs or {}
         asked, self._requests = self._requests, []
         if function is _torch.conv_transpose2d:
-            self._note(asked, *args, **kwargs)
-        elif function in _OTHERS:
-            self._add("forward", _words(_OTHERS[function], *args[:2]), _Answer(reason=OTHER_DIMENSIONS))
+            self._note(2, asked, *args, **kwargs)
+        elif function is _torch.conv_transpose1d:
+            self._note(1, asked, *args, **kwargs)
+        elif function is torch.conv_transpose3d:
+            self._add("forward", _words("conv_transpose3d", *args[:2]), _Answer(reason=OTHER_DIMENSIONS))
         return function(*args, **kwargs)
 
     def _add(self, direction: str, call: str, answer: _Answer) -> None:
         self.lines.append(Line(self._modules[-1] if self._modules else "", direction, call, 1, *answer))
 
     def _note(
-        self, asked: list[str | None], input: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1, padding=0,
-        output_padding=0, groups=1, dilation=1,
+        self, dims: int, asked: list[str | None], input: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1,
+        padding=0, output_padding=0, groups=1, dilation=1,
     ) -> None:  # fmt: skip
         call = input, weight, bias, stride, padding, output_padding, groups, dilation
-        words = _words("", input, weight)
+        words = _words("conv_transpose1d" if dims == 1 else "", input, weight)
         numbers, self.device_name = device_numbers(input, self._device)
         if not asked:
             self._add(_DIRECTIONS[0], words, _Answer(reason=NOT_ASKED))
             return
-        decision = routing.route(*call, asked[0])
+        decision = routing.route(*call, asked[0], dims=dims)
         if decision is routing.NOT_CUDA:
-            decision = routing.op_call(*call, asked[0], numbers, torch.is_autocast_enabled(routing.DEVICE_TYPE))
+            lowers = torch.is_autocast_enabled(routing.DEVICE_TYPE)
+            decision = routing.op_call(*call, asked[0], numbers, lowers, dims)
         if isinstance(decision, routing.Reason):
             self._add(_DIRECTIONS[0], words, _Answer(reason=decision.text))
             return

@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from . import _extension, _torch, autocast, planner, request, scopes
 from . import precision as precisions
 from ._torch import forward_ad, has_torch_function_unary
-from .arguments import NO_LIMIT, integer, legal_output_size, pair
+from .arguments import NO_LIMIT, as_2d, integer, legal_output_size, pairs
 from .auto_dispatch import AutoDispatch, AutoDispatchInClass
 from .directions import NativeConv
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
@@ -94,12 +94,13 @@ _NUM_DECISIONS = 4096
 
 
 def route(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, lowers=None
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, lowers=None, dims=2
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Returns operands and directions of a call that convt_ext runs, or the reason why PyTorch's operator runs it.
 
-    Not for traced code (see compile/tracing.py). The returned input is 4-D. The operands are cast if autocast is on;
-    `lowers` overrides whether it is.
+    Not for traced code (see compile/tracing.py). The returned operands are those of the
+    two-dimensional problem, which has height 1 if `dims` is 1. They are cast if autocast is on; `lowers` overrides
+    whether it is.
 
     Raises:
         ValueError: a precision that the dtype does not support, or that the backend does not compute.
@@ -118,20 +119,18 @@ def route(
     key = None
     is_nested = input.is_nested or weight.is_nested or (bias is not None and bias.is_nested)
     if type(groups) is int and not is_nested and precisions.cudnn_enabled():
-        key = _key(
-            input, weight, bias, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation), requested,
-            lowers, index,
-        )  # fmt: skip
+        sizes = pairs(dims, stride, padding, output_padding, dilation)
+        key = _key(input, weight, bias, *sizes[:3], groups, sizes[3], requested, lowers, index)
         known = _known.get(key)
         if known is not None:
-            if input.dim() == 3:
-                input = input.unsqueeze(0)
             if lowers and not known.is_aten_call(input, weight, bias):  # PyTorch casts for its own call
                 input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
+            if input.dim() != 4:
+                input, weight = as_2d(dims, input, weight)
             return input, weight, bias, known
     decision = op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, requested,
-        planner.device_numbers(index), lowers,
+        planner.device_numbers(index), lowers, dims,
     )  # fmt: skip
     if type(decision) is tuple:
         unsupported = _extension.unsupported_reason(index)
@@ -204,7 +203,7 @@ def forget() -> None:
 
 
 def op_call(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, device, lowers
+    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, device, lowers, dims=2
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Decides as `route` does, for plain tensors, as if on the GPU with these numbers (a tuple)."""
     dtype = autocast.dtype_of(input, DEVICE_TYPE) if lowers else input.dtype
@@ -219,21 +218,19 @@ def op_call(
     if chooses and not may_run_convt_ext(selected.served, device):
         return TENSOR_CORES
 
-    stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
+    stride, padding, output_padding, dilation = pairs(dims, stride, padding, output_padding, dilation)
     if type(groups) is not int:
         groups = integer(groups)
     if stride is None or padding is None or output_padding is None or dilation is None or groups is None:
         return ARGUMENTS
-    dims = input.dim()
-    if dims == 3:
-        input = input.unsqueeze(0)
-    elif dims != 4:
+    if input.dim() not in (dims + 1, dims + 2) or weight.dim() != dims + 2:
         return ARGUMENTS
     if lowers:
         input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
     reason = reason_by_layout(input, weight, bias)
     if reason is not None:
         return reason
+    input, weight = as_2d(dims, input, weight)
     decision = decide(
         input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, stride,
         padding, output_padding, groups, dilation, dtype, selected, chooses and benchmark.is_enabled(),

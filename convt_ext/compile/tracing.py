@@ -18,7 +18,7 @@ from torch.compiler import is_dynamo_compiling, is_exporting
 
 from .. import _extension, _torch, autocast, ops, planner, request, routing, scopes
 from .. import precision as precisions
-from ..arguments import legal_output_size, pair
+from ..arguments import as_2d, as_result, legal_output_size, pairs
 from ..geometry import result_is_channels_last
 from . import mode, traced_ops, version
 
@@ -26,29 +26,29 @@ from . import mode, traced_ops, version
 _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 
 
-def conv_transpose2d(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen=False
+def conv_transpose(
+    dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen=False
 ) -> Tensor:
-    """Traces `convt_ext.conv_transpose2d`.
+    """Traces `convt_ext.conv_transpose1d` or `conv_transpose2d`.
 
     Args:
         requested: its keywords (request.py).
         is_frozen: `freeze` keeps copies of the weight, and the call records no gradient.
     """
-    decision = _route(input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen)
+    call = input, weight, bias, stride, padding, output_padding, groups, dilation
+    decision = _route(dims, *call, requested, is_frozen)
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None and input.dtype in routing.DTYPES:
             by_switches = _class_by_switches(input.dtype, input.get_device(), _is_exporting())
             routing.refuse_if_requested(decision, input.dtype, requested, scopes.traced_request(), by_switches)
         if isinstance(decision, routing.Unavailable):
             _warn_once(decision.text, decision.remedy)
-        return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return _torch.conv_transpose1d(*call) if dims == 1 else _torch.conv_transpose2d(*call)
     op, arguments = decision
-    result = op(*arguments)
-    return result.squeeze(0) if input.dim() == 3 else result
+    return as_result(dims, op(*arguments), input.dim() == dims + 2)
 
 
-def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen):
+def _route(dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen):
     """As `routing.route`, for symbolic sizes too: returns an op and its arguments, or why PyTorch's operator runs."""
     reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
     if reason is not None:
@@ -74,13 +74,12 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
         return routing.RUN_TIME_ARGUMENTS
-    stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
+    stride, padding, output_padding, dilation = pairs(dims, stride, padding, output_padding, dilation)
     if stride is None or padding is None or output_padding is None or dilation is None or type(groups) is not int:
         return routing.ARGUMENTS
-    if input.dim() == 3:
-        input = input.unsqueeze(0)
-    elif input.dim() != 4:
+    if input.dim() not in (dims + 1, dims + 2) or weight.dim() != dims + 2:
         return routing.ARGUMENTS
+    input, weight = as_2d(dims, input, weight)
     bias_size = None if bias is None else bias.shape
     problem = (input.shape, weight.shape, bias_size, stride, padding, output_padding, groups, dilation)
     if legal_output_size(*problem) is None:

@@ -63,7 +63,8 @@ def test_modules_and_functions_are_served(enabled):
     assert is_served(lambda: nn.LazyConvTranspose2d(3, 2)(torch.ones(1, 6, 5, 5)) * 0)
     assert is_served(lambda: convt_ext.conv_transpose2d(x, weight, bias, 2, 1))
     assert is_served(lambda: convt_ext.convert(copy.deepcopy(layer))(torch.ones(1, 6, 5, 5)))
-    assert not is_served(lambda: F.conv_transpose1d(torch.ones(1, 2, 5), torch.ones(2, 3, 3)))
+    assert is_served(lambda: F.conv_transpose1d(torch.ones(1, 2, 5), torch.ones(2, 3, 3)))
+    assert not is_served(lambda: F.conv_transpose3d(torch.ones(1, 2, 5, 5, 5), torch.ones(2, 3, 3, 3, 3)))
 
 
 def test_gradients(enabled):

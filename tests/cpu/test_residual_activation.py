@@ -143,7 +143,7 @@ def test_a_compiled_step_accepts_changing_numbers():
 
 def test_steps_by_pytorchs_functions_hold_no_more_than_two_results(monkeypatch):
     """PyTorch's functions, one after the other, do not need memory for three results either."""
-    convolve, seen = functional._torchs_or_a_tools, []
+    convolve, seen = functional.torchs_or_a_tools, []
 
     def convolve_and_watch(*arguments):
         found = convolve(*arguments)
@@ -154,7 +154,7 @@ def test_steps_by_pytorchs_functions_hold_no_more_than_two_results(monkeypatch):
         seen.append(seen.pop()() is not None)
         return F.relu(input)
 
-    monkeypatch.setattr(functional, "_torchs_or_a_tools", convolve_and_watch)
+    monkeypatch.setattr(functional, "torchs_or_a_tools", convolve_and_watch)
     monkeypatch.setattr(nn.ReLU, "forward", second_step)
     x, weight, _ = operands()
     model = nn.Sequential(convt_ext.ConvTranspose2d(4, 6, 3), nn.Tanh(), nn.ReLU()).eval()

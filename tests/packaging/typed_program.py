@@ -8,7 +8,15 @@ import torch
 from torch import Tensor, nn
 
 import convt_ext
-from convt_ext import ConvTranspose2d, Explanation, LazyConvTranspose2d, Report, tuning
+from convt_ext import (
+    ConvTranspose1d,
+    ConvTranspose2d,
+    Explanation,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    Report,
+    tuning,
+)
 
 x, weight, bias = torch.randn(1, 8, 5, 5), torch.randn(8, 4, 4, 4), torch.randn(4)
 skip = torch.randn(1, 4, 10, 10)
@@ -18,6 +26,11 @@ y = convt_ext.conv_transpose2d(x, weight, stride=2, padding=1, residual=skip, ac
 y = convt_ext.conv_transpose2d(x, weight, stride=2, padding=1, activation=nn.GELU())
 y = convt_ext.conv_transpose2d(x, weight, stride=2, padding=1, activation=torch.relu)
 y = convt_ext.conv_transpose2d(x, weight, backend="torch")
+
+audio = torch.randn(1, 8, 50)
+y = convt_ext.conv_transpose1d(audio, weight[..., 0], bias, stride=(2,), padding=1, activation="relu", precision="ieee")
+y = ConvTranspose1d(8, 4, 16, stride=8, padding=(4,), precision="exact")(audio)
+y = LazyConvTranspose1d(4, 16, stride=8)(audio)
 
 layer = ConvTranspose2d(8, 4, 4, stride=2, padding=1, precision="exact", backend="auto")
 lazy = LazyConvTranspose2d(4, 3, stride=(2, 2), precision=None)
