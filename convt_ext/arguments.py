@@ -68,6 +68,8 @@ def row(value: Any, height: int) -> Size2 | None:
         >>> row(2, 1), row([3], 0), row((1, 2), 0)
         ((1, 2), (0, 3), None)
     """
+    if type(value) is int:
+        return (height, value)
     if isinstance(value, (tuple, list)):
         if len(value) != 1:
             return None
@@ -94,7 +96,8 @@ def as_2d(dims: int, input: torch.Tensor, weight: torch.Tensor) -> tuple[torch.T
     input does not make the result channels_last.
     """
     if dims == 1:
-        input, weight = input.contiguous().unsqueeze(-2), weight.unsqueeze(2)
+        input, weight = input.contiguous(), weight.unsqueeze(2)
+        return (input.unsqueeze(2) if input.dim() == 3 else input.unsqueeze(1).unsqueeze(0)), weight
     return (input.unsqueeze(0) if input.dim() == 3 else input), weight
 
 

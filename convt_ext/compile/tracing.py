@@ -36,7 +36,7 @@ def conv_transpose(
         is_frozen: `freeze` keeps copies of the weight, and the call records no gradient.
     """
     call = input, weight, bias, stride, padding, output_padding, groups, dilation
-    decision = _route(dims, *call, requested, is_frozen)
+    decision = _route(*call, requested, is_frozen, dims)
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None and input.dtype in routing.DTYPES:
             by_switches = _class_by_switches(input.dtype, input.get_device(), _is_exporting())
@@ -48,7 +48,7 @@ def conv_transpose(
     return as_result(dims, op(*arguments), input.dim() == dims + 2)
 
 
-def _route(dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen):
+def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen, dims=2):
     """As `routing.route`, for symbolic sizes too: returns an op and its arguments, or why PyTorch's operator runs."""
     reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
     if reason is not None:
