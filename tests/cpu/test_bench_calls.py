@@ -159,7 +159,7 @@ def test_option_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, w
             return super().times_us(calls)
 
     out = tmp_path / "run.json"
-    monkeypatch.setattr(command, "_layers", lambda args: list(SMALL[:1]))
+    monkeypatch.setattr(command, "select", lambda args: list(SMALL[:1]))
     more = ["--no-errors", "--out", str(out), "--layouts", "nchw", "--default", "--precisions", "bf16"]
     assert bench([*words, *more], Watching(12.5)) == 0
     assert runs == [measures] * 2

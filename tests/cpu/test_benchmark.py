@@ -17,9 +17,16 @@ pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "nothing_known")
 
 
 @pytest.fixture
-def nothing_known(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    with benchmarks_in_first_calls():
+def nothing_known():
+    with switch(torch.cuda, "is_current_stream_capturing", lambda: False), benchmarks_in_first_calls():
+        yield
+
+
+@pytest.fixture
+def worth_ten_times(nothing_known):
+    """A benchmark runs after calls that take ten times as long. Ends before `nothing_known`, which monkeypatch does
+    not: its undo would restore a value of that fixture."""
+    with switch(benchmark, "_WORTH", 10):
         yield
 
 
@@ -169,17 +176,15 @@ def test_frozen_weights_count_their_calls(benchmarked, after_ten_calls):
 
 
 @pytest.mark.parametrize(("ours_us", "torch_us"), [(5.0, 0.0), (50.0, 80.0), (80.0, 50.0), (5000.0, 9000.0)])
-def test_a_benchmark_costs_a_tenth_of_what_the_calls_before_it_took(monkeypatch, ours_us, torch_us):
+def test_a_benchmark_costs_a_tenth_of_what_the_calls_before_it_took(worth_ten_times, ours_us, torch_us):
     """The estimate of the cost: 60 launches, each with an empty cache, and 50 ms. No clock is read."""
-    monkeypatch.setattr(benchmark, "_WORTH", 10)
     calls = benchmark.calls_before(Choice(False, 0, ours_us, torch_us, "estimated"))
     us = min(ours_us, torch_us or ours_us)
     assert calls * us == pytest.approx(10 * (50_000 + 60 * (us + 40)), abs=us)
     assert 600 < calls < 120_000
 
 
-def test_tuning_benchmarks_in_the_first_call(monkeypatch):
-    monkeypatch.setattr(benchmark, "_WORTH", 10)
+def test_tuning_benchmarks_in_the_first_call(worth_ten_times):
     estimate = Choice(False, 0, 50.0, 80.0, "estimated")
     with benchmark.forced(True):
         assert benchmark.calls_before(estimate) == 0
