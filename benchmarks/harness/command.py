@@ -77,11 +77,11 @@ def main(words: Sequence[str] | None = None, *, timer: Timer | None = None) -> i
         _check_options(args)
         if args.summary:
             return _print_kept(args)
-        if not extended:
-            return layers_command.run_command(args, argv, timer=timer)
-        chosen = select(args)
+        chosen = select(args) if extended else ()
     except (OSError, ValueError) as error:
         return layers_command.refuse(str(error))
+    if not extended:  # outside of the handler: an error of a measurement is not one of an option
+        return layers_command.run_command(args, argv, timer=timer)
     modes = tuple(map(by_name, layers_command.modes_of(args)))
     console = report.make_console()
     if args.dry_run:

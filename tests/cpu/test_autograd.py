@@ -290,7 +290,7 @@ def test_raw_ops_in_a_dual_level_refuse_what_is_dual_and_nothing_else(name):
     op = getattr(torch.ops.convt_ext, name).default
     expected = op(*operands, *RAW)
     with forward_ad.dual_level():
-        if name == "forward":  # the gradients are PyTorch's then, and by name refused
+        if name == "forward":  # the other ops raise in a dual level
             assert torch.equal(op(*operands, *RAW), expected)
         for which, tensor in enumerate(operands):
             duals = list(operands)

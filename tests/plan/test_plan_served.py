@@ -129,7 +129,7 @@ TABLE = {
         name: problem for name, problem in WINDOW_REFUSED.items() if name != "channels that are not whole classes"
     }),
     "nhwc": Served(r"nhwc_\w+", FORWARD, [tf32(8, 64, 64, 64, 4, 2, 1, channels_last=True)], {
-        # The only result lies between those of the four pixels.
+        # The only result is between those of the four pixels.
         "results without taps": tf32(4, 64, 64, 2, 1, 2, 1, channels_last=True),
     }),
     "nhwc_dx": Served(r"nhwc_\w+", GRAD_INPUT, [half(1, 8, 8, 2, 176, 8, channels_last=True)], {
