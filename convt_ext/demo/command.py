@@ -25,7 +25,7 @@ from convt_ext.bench.runner import DeviceLostError
 from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.demo import comparisons, exact, models, tables
 from convt_ext.demo.comparisons import Comparison, Step
-from convt_ext.demo.elsewhere import show_elsewhere, show_figures
+from convt_ext.demo.elsewhere import show_elsewhere
 from convt_ext.precision import ERROR_LIMITS
 from convt_ext.tuning import benchmark
 
@@ -68,21 +68,22 @@ def run_demo(chart: Path, *, force_cpu: bool = False, bits: bool = False) -> int
 
 
 def _compare_bits(console: Console, device: torch.device, timer: Timer) -> bool:
-    gpu = torch.cuda.get_device_name(device)
-    console.print(f"{_heading(gpu)}, float32 with TF32 off")
+    gpu = _print_heading(console, device, ", float32 with TF32 off")
     with torch_switches(exact.MODE):
         layers_held = exact.show_layers(console, KERNELBENCH, device, timer, floors.rates_of(gpu))
         models_held = exact.show_models(console, models.full_size(), device, timer)
     return layers_held and models_held
 
 
-def _heading(gpu: str) -> str:
-    return f"[bold]convt_ext {convt_ext.__version__} on {gpu}[/], torch {torch.__version__}"
+def _print_heading(console: Console, device: torch.device, more: str) -> str:
+    """Prints versions and GPU; returns the GPU's name."""
+    gpu = torch.cuda.get_device_name(device)
+    console.print(f"[bold]convt_ext {convt_ext.__version__} on {gpu}[/], torch {torch.__version__}{more}")
+    return gpu
 
 
 def _demo_on_gpu(console: Console, device: torch.device, timer: Timer, chart: Path) -> bool:
-    gpu = torch.cuda.get_device_name(device)
-    console.print(f"{_heading(gpu)}; this takes about three minutes")
+    gpu = _print_heading(console, device, "; this takes about three minutes")
     modes = [MODES["default"]]
     if torch.cuda.is_bf16_supported(including_emulation=False):
         modes.append(MODES["bf16"])
@@ -94,7 +95,7 @@ def _demo_on_gpu(console: Console, device: torch.device, timer: Timer, chart: Pa
 def show_speed(
     console: Console, layers: Sequence[Step], networks: Sequence[Step], device: torch.device, machine: str, chart: Path
 ) -> bool:
-    """Measures layers and models, prints tables and bars, and draws the chart. Returns whether all are right."""
+    """Measures layers and models, prints tables, and draws the chart. Returns whether all are right."""
     start = time.perf_counter()
     with make_progress(console) as progress:
         task = progress.add_task("starting", total=len(layers) + len(networks))
@@ -118,35 +119,24 @@ def show_speed(
     tables.show_comparisons(console, "Models, inference: original → converted", of_networks)
     console.print(_NOTES, markup=False, highlight=False)
     found = [*of_layers, *of_networks]
-    lines, series = tables.speedups(found), tables.series_of(found)
-    tables.show_bars(console, "Speedups", lines, series)
-    _draw(console, lines, series, machine, chart)
+    _draw(console, found, machine, chart)
     held = all(one.holds for one in found)
     words = "Every result is within its allowed error" if held else "[red]Not every result is right[/]"
     console.print(f"{words}. This took {time.perf_counter() - start:.0f} s.", highlight=False)
     return held
 
 
-def _draw(
-    console: Console,
-    lines: dict[str, dict[tables.Series, float]],
-    series: Sequence[tables.Series],
-    machine: str,
-    chart: Path,
-) -> None:
+def _draw(console: Console, found: Sequence[Comparison], machine: str, chart: Path) -> None:
     """Draws the chart if matplotlib is installed, and prints its path."""
-    if not lines:
-        return
     try:
         from convt_ext.demo.picture import draw
 
-        draw(lines, series, f"Speedup of convt_ext {convt_ext.__version__} on an {machine}", chart)
+        if draw(found, f"Speedup of convt_ext {convt_ext.__version__} on an {machine}", chart):
+            console.print(f"The chart: {chart.resolve()}", markup=False, highlight=False, soft_wrap=True)
     except ModuleNotFoundError as error:
         console.print(f"No chart was drawn: the chart {_optional.remedy(error)}", markup=False)
     except OSError as error:
         console.print(f"The chart could not be written: {error}", style="red", markup=False)
-    else:
-        console.print(f"The chart: {chart.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _demo_on_cpu(console: Console) -> bool:
@@ -158,5 +148,5 @@ def _demo_on_cpu(console: Console) -> bool:
     with torch.device("meta"):
         networks = [one._replace(module=convt_ext.convert(one.module)) for one in models.full_size()]
     show_elsewhere(console, networks, _ELSEWHERE)
-    show_figures(console)
+    console.print("Measured speedups: docs/speed.svg and docs/speed-dark.svg in the source tree.", highlight=False)
     return layers_equal and models_equal

@@ -112,24 +112,19 @@ def steps_of_models(
 def compare_layer(layer: Layer, mode: Mode, device: torch.device, timer: Timer) -> list[Comparison]:
     """Compares a layer's forward pass in both layouts; skips it if it does not fit into the GPU's memory."""
     settings = runner.Settings((layer,), (mode,), ("fwd",), LAYOUTS, device, with_first_calls=False)
+    name, limit = _class(mode, device)
     found = []
     for item in runner.run(settings, timer, None, partial(free_bytes, device)):
         if isinstance(item, runner.Skipped):
-            found += [_not_measured(layer.name, mode, layout, device, skipped=item.reason) for layout in LAYOUTS]
+            found += [Comparison(layer.name, name, layout, skipped=item.reason) for layout in LAYOUTS]
+        elif failure := item.get("failure", ""):
+            kind = "skipped" if torch.OutOfMemoryError.__name__ in failure else "failure"
+            found.append(Comparison(layer.name, name, item["layout"], **{kind: failure}))
         else:
-            found.append(_of_row(item, mode, device))
+            times, allowed = (item["torch_us"], item["ours_us"]), item["torch_error"] + limit
+            chosen = item["chosen"] == "torch"
+            found.append(Comparison(layer.name, name, item["layout"], *times, item["error"], allowed, chosen))
     return found
-
-
-def _of_row(row: runner.Row, mode: Mode, device: torch.device) -> Comparison:
-    failure = row.get("failure", "")
-    if failure:
-        kind = "skipped" if torch.OutOfMemoryError.__name__ in failure else "failure"
-        return _not_measured(row["layer"], mode, row["layout"], device, **{kind: failure})
-    name, limit = _class(mode, device)
-    allowed = row["torch_error"] + limit
-    times = row["torch_us"], row["ours_us"]
-    return Comparison(row["layer"], name, row["layout"], *times, row["error"], allowed, row["chosen"] == "torch")
 
 
 def compare_model(model: Model, mode: Mode, layout: str, device: torch.device, timer: Timer) -> list[Comparison]:
@@ -177,26 +172,24 @@ def _compared(
     timer: Timer,
 ) -> list[Comparison]:
     """Compares each version with `before`, which is `original` or its compiled form."""
-    device = input.device
-    words, limit = _class(mode, device)
-    names = [f"{name}, {version}" for version in versions]
+    precision, limit = _class(mode, input.device)
+    empty = [Comparison(f"{name}, {version}", precision, layout) for version in versions]
     try:
         reference = _reference(original, input)
         torch_error = reference.relative_error(before(input))  # cuDNN searches here, before any benchmark
     except Exception as error:  # out of memory, or torch.compile finds no C compiler
-        reason = f"PyTorch fails: {_one_line(error)}"
-        return [_not_measured(one, mode, layout, device, skipped=reason) for one in names]
+        return [one._replace(skipped=f"PyTorch fails: {_one_line(error)}") for one in empty]
     try:
         errors = [reference.relative_error(version(input)) for version in versions.values()]
         torch_us, *ours_us = timer.times_us([partial(call, input) for call in (before, *versions.values())])
-    except torch.OutOfMemoryError as error:
-        return [_not_measured(one, mode, layout, device, skipped=_one_line(error)) for one in names]
     except Exception as error:
-        return [_not_measured(one, mode, layout, device, failure=_one_line(error)) for one in names]
-    number = sum(isinstance(module, nn.ConvTranspose2d) for module in original.modules())
+        if isinstance(error, torch.OutOfMemoryError):
+            return [one._replace(skipped=_one_line(error)) for one in empty]
+        return [one._replace(failure=_one_line(error)) for one in empty]
+    allowed = torch_error + limit * sum(isinstance(module, nn.ConvTranspose2d) for module in original.modules())
     return [
-        Comparison(one, words, layout, torch_us, us, error, torch_error + number * limit)
-        for one, us, error in zip(names, ours_us, errors, strict=True)
+        one._replace(torch_us=torch_us, ours_us=us, error=error, allowed=allowed)
+        for one, us, error in zip(empty, ours_us, errors, strict=True)
     ]
 
 
@@ -211,10 +204,6 @@ def _class(mode: Mode, device: torch.device) -> tuple[str, float]:
     """Returns the name and the error limit of the precision that PyTorch's switches select in this mode."""
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else _H200
     return _CLASSES[class_by_switches(mode.dtype, capability)]
-
-
-def _not_measured(name: str, mode: Mode, layout: str, device: torch.device, **why: str) -> Comparison:
-    return Comparison(name, _class(mode, device)[0], layout, **why)  # type: ignore[arg-type]
 
 
 def _one_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ by command.py.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -32,18 +32,14 @@ def show_layers(
 ) -> bool:
     """Prints a table of layers. Returns whether every result agrees with PyTorch's to float32 accuracy (on the CPU: in
     every bit)."""
-    table = Table(title="KernelBench level 1, forward", title_justify="left")
-    table.add_column("layer")
-    table.add_column("output")
-    times = () if timer is None else ("PyTorch µs", "convt_ext µs", "speedup", "of floor")
-    for name in (*times, "elements that differ", "largest difference"):
-        table.add_column(name, justify="right")
+    table = _table("KernelBench level 1, forward", "layer", "output", timer)
     held = True
     for layer in layers:
-        with console.status(layer.name):
-            cells, agrees = _layer_cells(layer, device, timer, rates)
-        held &= agrees
-        table.add_row(layer.name, "x".join(map(str, layer.output_shape)), *cells, style=None if agrees else "red")
+        operands = make_operands(layer, MODE.dtype, device)
+        calls = torch_call(layer, "fwd", operands), our_call(layer, "fwd", MODE, operands)
+        floor_us = floors.floor_us(layer, "fwd", MODE.name, MODE.itemsize, "nchw", rates) if rates else None
+        names = layer.name, "x".join(map(str, layer.output_shape))
+        held &= _add_row(console, table, names, *calls, timer, floor_us)
     console.print(table)
     console.print(
         "Largest difference: largest |convt_ext - PyTorch| over largest |PyTorch|. 0 elements: equal in every bit."
@@ -51,49 +47,51 @@ def show_layers(
     return held
 
 
-def _layer_cells(
-    layer: Layer, device: torch.device, timer: Timer | None, rates: floors.Rates | None
-) -> tuple[list[str], bool]:
-    operands = make_operands(layer, MODE.dtype, device)
-    ours, theirs = our_call(layer, "fwd", MODE, operands), torch_call(layer, "fwd", operands)
-    differing, largest = compare(ours(), theirs())
-    cells: list[str] = []
-    if timer is not None:
-        torch_us, ours_us = timer.times_us([theirs, ours])
-        floor = rates and floors.floor_us(layer, "fwd", MODE.name, MODE.itemsize, "nchw", rates)
-        cells = [*_cells(torch_us, ours_us), f"{floor / ours_us:.0%}" if floor else "-"]
-    return [*cells, f"{differing}", f"{largest:.1e}"], _agrees(device, differing, largest)
-
-
 def show_models(console: Console, models: Sequence[Model], device: torch.device, timer: Timer | None) -> bool:
     """Prints a table of models and their converted copies. Returns whether all outputs agree, as in ``show_layers``."""
-    table = Table(title="Models, convt_ext.convert(model, precision='exact')", title_justify="left")
-    table.add_column("model")
-    times = () if timer is None else ("original µs", "converted µs", "speedup")
-    for name in ("layers converted", *times, "elements that differ", "largest difference"):
-        table.add_column(name, justify="right")
+    table = _table("Models, convt_ext.convert(model, precision='exact')", "model", "layers converted", timer)
     held = True
     for model in models:
         original, input = prepared(model, MODE, "nchw", device)
         converted = convt_ext.convert(copy.deepcopy(original), **MODE.keywords)
-        with console.status(model.name):
-            differing, largest = compare(converted(input), original(input))
-            of_both = [] if timer is None else timer.times_us([partial(original, input), partial(converted, input)])
-        agrees = _agrees(device, differing, largest)
-        held &= agrees
-        number = str(sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules()))
-        cells = [number, *_cells(*of_both), f"{differing}", f"{largest:.1e}"]
-        table.add_row(model.name, *cells, style=None if agrees else "red")
+        number = sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules())
+        calls = partial(original, input), partial(converted, input)
+        held &= _add_row(console, table, (model.name, str(number)), *calls, timer, None)
     console.print(table)
     return held
 
 
-def _cells(*times: float) -> list[str]:
-    """Returns cells for PyTorch's time, the time of convt_ext and the speedup; none without times."""
-    if not times:
-        return []
-    torch_us, ours_us = times
-    return [f"{torch_us:.0f}", f"{ours_us:.0f}", f"{torch_us / ours_us:.2f}x"]
+def _table(title: str, name: str, detail: str, timer: Timer | None) -> Table:
+    table = Table(name, detail, title=title, title_justify="left")
+    times = () if timer is None else ("PyTorch µs", "convt_ext µs", "speedup", "of floor")
+    for head in (*times, "elements that differ", "largest difference"):
+        table.add_column(head, justify="right")
+    return table
+
+
+def _add_row(
+    console: Console,
+    table: Table,
+    names: tuple[str, str],
+    theirs: Callable[[], torch.Tensor],
+    ours: Callable[[], torch.Tensor],
+    timer: Timer | None,
+    floor_us: float | None,
+) -> bool:
+    """Compares and times two calls. Returns whether their results agree."""
+    cells: list[str] = []
+    with console.status(names[0]):
+        result = theirs()
+        differing, largest = compare(ours(), result)
+        if timer is not None:
+            torch_us, ours_us = timer.times_us([theirs, ours])
+            share = f"{floor_us / ours_us:.0%}" if floor_us else "-"
+            cells = [f"{torch_us:.0f}", f"{ours_us:.0f}", f"{torch_us / ours_us:.2f}x", share]
+    # On the GPU cuDNN may accumulate in another order or use a transform; the bound is float32 accuracy with a wide
+    # margin, and NaN exceeds it. On the CPU both sides run the same operator.
+    agrees = largest <= 1e-4 if result.is_cuda else differing == 0
+    table.add_row(*names, *cells, f"{differing}", f"{largest:.1e}", style=None if agrees else "red")
+    return agrees
 
 
 def compare(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
@@ -110,9 +108,3 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[int, float]:
         difference = torch.maximum(difference, (mine - other).abs().max().double())
         scale = torch.maximum(scale, other.abs().max().double())
     return int(differing), float(difference / scale)
-
-
-def _agrees(device: torch.device, differing: int, largest: float) -> bool:
-    # On the GPU cuDNN may accumulate in another order or use a transform; the bound is float32 accuracy with a wide
-    # margin, and NaN exceeds it. On the CPU both sides run the same operator.
-    return largest <= 1e-4 if device.type == "cuda" else differing == 0

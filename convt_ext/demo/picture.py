@@ -11,32 +11,29 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from convt_ext.bench.plot import write_picture
-from convt_ext.demo.tables import LAYOUT_WORDS, Series
+from convt_ext.demo.comparisons import Comparison
+from convt_ext.demo.tables import LAYOUT_WORDS
 
 _COLORS = {"nchw": "#1b6ca8", "nhwc": "#d1652c"}
 _BAR = 0.4
 _TICKS = (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 8, 16, 32)
 
 
-def draw(lines: Mapping[str, Mapping[Series, float]], series: Sequence[Series], title: str, path: Path) -> None:
-    """Writes a picture with a panel for each precision and a bar for each name and layout.
+def draw(comparisons: Sequence[Comparison], title: str, path: Path) -> bool:
+    """Writes a picture with a panel for each precision and a bar for each name and layout; nothing without a time.
 
     The suffix of the path selects the format. Bars begin at 1, PyTorch's speed; the scale is logarithmic.
 
     Raises:
         OSError: the file cannot be written.
     """
-    panels = {precision: _lines_of(precision, lines) for precision, _ in series}
-    write_picture(panels, _draw_panel, 6.5, title, path)
-
-
-def _lines_of(precision: str, lines: Mapping[str, Mapping[Series, float]]) -> dict[str, dict[str, float]]:
-    """Maps each name that was measured in this precision to its speedups by layout."""
-    found = {
-        name: {layout: value for (one, layout), value in of_name.items() if one == precision}
-        for name, of_name in lines.items()
-    }
-    return {name: of_layouts for name, of_layouts in found.items() if of_layouts}
+    panels: dict[str, dict[str, dict[str, float]]] = {}  # by precision, name and layout
+    for one in comparisons:
+        if one.speedup is not None:
+            panels.setdefault(one.precision, {}).setdefault(one.name, {})[one.layout] = one.speedup
+    if panels:
+        write_picture(panels, _draw_panel, 6.5, title, path)
+    return bool(panels)
 
 
 def _draw_panel(axes: Axes, lines: Mapping[str, Mapping[str, float]]) -> None:

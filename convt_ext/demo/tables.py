@@ -1,6 +1,6 @@
-"""Prints comparisons: tables of times, the largest error, and speedups as bars. Needs the package rich.
+"""Prints comparisons: tables of times and speedups, the largest error, and what failed. Needs the package rich.
 
-Called by command.py and elsewhere.py.
+Called by command.py.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich import box
-from rich.bar import Bar
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from convt_ext.bench.summary import geometric_mean
@@ -20,27 +19,9 @@ from convt_ext.demo.comparisons import Comparison
 
 LAYOUT_WORDS = {"nchw": "NCHW", "nhwc": "channels_last"}
 
-Series = tuple[str, str]  # precision and layout
-
-# The widest rows of the demo's tables have 80 columns: a name of 26 characters and times of five digits.
+# The widest rows have 80 columns: a name of 26 characters and times of five digits.
 _NARROW: dict[str, Any] = {"title_justify": "left", "padding": (0, 1, 0, 0), "pad_edge": False}
 _MIN_NAME_WIDTH = 16
-_BAR_WIDTHS = 4, 14
-_FASTER, _SLOWER = "green", "yellow"
-
-
-def speedups(comparisons: Sequence[Comparison]) -> dict[str, dict[Series, float]]:
-    """Maps each name to the speedups over PyTorch in the measured precisions and layouts."""
-    found: dict[str, dict[Series, float]] = {}
-    for one in comparisons:
-        if one.speedup is not None:
-            found.setdefault(one.name, {})[one.precision, one.layout] = one.speedup
-    return found
-
-
-def series_of(comparisons: Sequence[Comparison]) -> list[Series]:
-    """Returns the precisions and layouts in the order of first appearance."""
-    return list(dict.fromkeys((one.precision, one.layout) for one in comparisons))
 
 
 def show_comparisons(console: Console, title: str, comparisons: Sequence[Comparison], mean: bool = False) -> None:
@@ -63,8 +44,7 @@ def show_comparisons(console: Console, title: str, comparisons: Sequence[Compari
             table.add_column("", justify="right", no_wrap=True)
         for name, of_layouts in rows.items():
             cells = [cell for layout in LAYOUT_WORDS for cell in _time_cells(of_layouts.get(layout))]
-            style = None if all(one.holds for one in of_layouts.values()) else "red"
-            table.add_row(name, *cells, style=style)
+            table.add_row(name, *cells, style=None if all(one.holds for one in of_layouts.values()) else "red")
         if mean:
             table.add_section()
             table.add_row("geometric mean", *_mean_cells(list(rows.values())))
@@ -111,43 +91,8 @@ def _words(one: Comparison) -> str:
     return f"{one.name}, {one.precision}, {LAYOUT_WORDS[one.layout]}"
 
 
-def show_bars(console: Console, title: str, lines: dict[str, dict[Series, float]], series: Sequence[Series]) -> None:
-    """Prints speedups as bars: a table for each precision, a line for each name, a bar for each layout.
-
-    Bars begin at PyTorch's speed, and the scale is logarithmic.
-    """
-    words = f"\n{title}; bars begin at PyTorch's speed, logarithmic scale"
-    console.print(words, style="italic", markup=False, highlight=False)  # a table's title wraps at its width
-    values = [1.0, *(value for of_name in lines.values() for value in of_name.values())]
-    for precision in dict.fromkeys(precision for precision, _ in series):
-        of_precision = [one for one in series if one[0] == precision]
-        table = Table(Column(precision, min_width=_MIN_NAME_WIDTH), box=None, **_NARROW)
-        for _, layout in of_precision:
-            table.add_column(LAYOUT_WORDS[layout], min_width=_BAR_WIDTHS[0], max_width=_BAR_WIDTHS[1])
-            table.add_column("", justify="right", no_wrap=True)
-        for name, of_name in lines.items():
-            cells: list[Any] = []
-            for one in of_precision:
-                value = of_name.get(one)
-                cells += ["", ""] if value is None else [_bar(value, min(values), max(values)), _speedup(value)]
-            if any(cells):
-                table.add_row(name, *cells)
-        console.print()
-        console.print(table)
-
-
-def _bar(value: float, least: float, most: float) -> Bar:
-    """Makes a bar from 1 to `value` on a logarithmic scale from `least` to `most`."""
-    begin, end = sorted(math.log(one / least) for one in (1.0, value))
-    return Bar(math.log(most / least) or 1.0, begin, end, color=_color(value))
-
-
 def _speedup(value: float, mark: str = "") -> Text:
-    return Text(f"{value:.2f}x{mark}", _color(value))
-
-
-def _color(value: float) -> str:
-    return _FASTER if value >= 1.0 else _SLOWER
+    return Text(f"{value:.2f}x{mark}", "green" if value >= 1.0 else "yellow")
 
 
 def _us(value: float) -> str:
