@@ -108,22 +108,12 @@ def conv_transpose2d(
     (arXiv:1603.07285), chapter 4; PyTorch's `torch.nn.ConvTranspose2d`.
     """
     if residual is not None or activation is not None:
-        entries, others = following(residual, activation)
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-        compute = partial(conv_transpose2d_then, *arguments, precision=precision, backend=backend, epilogue=entries)
-        return apply_after(compute, others)
-    requested = None if precision is None and backend is None else encode_request(precision, backend)
-    if F.conv_transpose2d is not BUILTINS[2] and is_for_tools(2, requested):
-        return torchs_or_a_tools(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-    if is_compiling():
-        return tracing.conv_transpose(
-            2, input, weight, bias, stride, padding, output_padding, groups, dilation, requested
-        )
-    result = _run(2, input, weight, bias, stride, padding, output_padding, groups, dilation, requested)
-    if isinstance(result, routing.Reason):
-        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-        return _fall_back(2, conv_transpose2d, arguments, result, precision, backend)
-    return result
+        return _call_then(2, arguments, precision, backend, residual, activation)
+    return _call(
+        2, conv_transpose2d, input, weight, bias, stride, padding, output_padding, groups, dilation, precision,
+        backend,
+    )  # fmt: skip
 
 
 def conv_transpose1d(
@@ -174,62 +164,66 @@ def conv_transpose1d(
         torch.Size([1, 4, 400])
     """
     if residual is not None or activation is not None:
-        entries, others = following(residual, activation)
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-        compute = partial(conv_transpose1d, *arguments, precision=precision, backend=backend)
-        return apply_after(compute, [*entries, *others])
+        return _call_then(1, arguments, precision, backend, residual, activation)
+    return _call(
+        1, conv_transpose1d, input, weight, bias, stride, padding, output_padding, groups, dilation, precision,
+        backend,
+    )  # fmt: skip
+
+
+def _call_then(dims: int, arguments: tuple[Any, ...], precision, backend, residual, activation) -> Tensor:
+    """Computes a call with a residual or an activation."""
+    entries, others = following(residual, activation)
+    keywords = {"precision": precision, "backend": backend}
+    if dims == 1:
+        return apply_after(partial(conv_transpose1d, *arguments, **keywords), [*entries, *others])
+    return apply_after(partial(conv_transpose2d_then, *arguments, **keywords, epilogue=entries), others)
+
+
+def _call(
+    dims, function, input, weight, bias, stride, padding, output_padding, groups, dilation, precision, backend,
+    is_frozen=False,
+) -> Tensor:  # fmt: skip
+    """Runs or traces a call.
+
+    Args:
+        function: the public function that was called; None for a stand-in.
+        is_frozen: `freeze` keeps copies of the weight, and the call, which is traced, records no gradient.
+    """
     requested = None if precision is None and backend is None else encode_request(precision, backend)
-    if F.conv_transpose1d is not BUILTINS[1] and is_for_tools(1, requested):
-        return torchs_or_a_tools(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    if (
+        function is not None
+        and (F.conv_transpose2d if dims == 2 else F.conv_transpose1d) is not BUILTINS[dims]
+        and is_for_tools(dims, requested)
+    ):
+        return torchs_or_a_tools(dims, input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
         return tracing.conv_transpose(
-            1, input, weight, bias, stride, padding, output_padding, groups, dilation, requested
+            dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen
         )
-    result = _run(1, input, weight, bias, stride, padding, output_padding, groups, dilation, requested)
-    if isinstance(result, routing.Reason):
-        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-        return _fall_back(1, conv_transpose1d, arguments, result, precision, backend)
-    return result
-
-
-def _run(
-    dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested
-) -> Tensor | routing.Reason:
-    """Computes an eager call; returns the reason if only PyTorch's operator can run it."""
     copies = frozen.copies_for(input, weight, bias) if frozen.registry and dims == 2 else None
     operand = weight if copies is None else copies.weight
     decision = routing.route(
         input, operand, bias, stride, padding, output_padding, groups, dilation, requested, None, dims
     )
     if isinstance(decision, routing.Reason):
-        return decision
+        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+        if function is None:
+            _refuse_or_warn(decision, input, None)
+            return BUILTINS[dims](*arguments)
+        if decision is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in arguments[:3]):
+            # torch.fx.symbolic_trace records `function`, with its keywords
+            return handle_torch_function(function, arguments[:3], *arguments, precision=precision, backend=backend)
+        _refuse_or_warn(decision, input, requested)
+        return torchs_or_a_tools(dims, *arguments)
     result = autograd.call(*decision) if copies is None else copies.call(*decision)
     if result is None:
         return BUILTINS[dims](input, weight, bias, stride, padding, output_padding, groups, dilation)
     return result if input.dim() == 4 else as_result(dims, result, input.dim() == dims + 2)
 
 
-def _fall_back(
-    dims: int, function: Any, arguments: tuple[Any, ...], reason: routing.Reason, precision, backend
-) -> Tensor:
-    """Runs PyTorch's operator, or a tool's, for an eager call of `function`."""
-    operands = arguments[:3]
-    if reason is routing.NOT_PLAIN and any(isinstance(operand, Proxy) for operand in operands):
-        # torch.fx.symbolic_trace records `function`, with its keywords
-        return handle_torch_function(function, operands, *arguments, precision=precision, backend=backend)
-    _refuse_or_warn(reason, arguments[0], encode_request(precision, backend))
-    return torchs_or_a_tools(dims, *arguments)
-
-
-def traced_of_frozen(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, precision, backend
-) -> Tensor:  # fmt: skip
-    """Traces `conv_transpose2d` of a module with a frozen weight, for a call that records no gradient."""
-    requested = encode_request(precision, backend)
-    arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
-    if F.conv_transpose2d is not BUILTINS[2] and is_for_tools(2, requested):
-        return torchs_or_a_tools(2, *arguments)
-    return tracing.conv_transpose(2, *arguments, requested, is_frozen=True)
+traced_of_frozen = partial(_call, 2, conv_transpose2d, is_frozen=True)  # for modules with a frozen weight
 
 
 def _stand_in_of(dims: int) -> Callable[..., Tensor]:
@@ -237,13 +231,7 @@ def _stand_in_of(dims: int) -> Callable[..., Tensor]:
         arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
         if not stand_in_serves:  # a tool has wrapped this function and still calls it
             return BUILTINS[dims](*arguments)
-        if is_compiling():
-            return tracing.conv_transpose(dims, *arguments, None)
-        result = _run(dims, *arguments, None)
-        if isinstance(result, routing.Reason):
-            _refuse_or_warn(result, input, None)
-            return BUILTINS[dims](*arguments)
-        return result
+        return _call(dims, None, *arguments, None, None)
 
     return stand_in
 
