@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .geometry import Size2, Size4, output_length, surely
+from .geometry import Size2, Size4, output_size, surely
 
 # The kernels hold one coordinate in 32 bits and add a few of them; offsets into tensors have 64 bits.
 _LIMIT = 2**29
@@ -70,23 +70,22 @@ def row(value: Any, height: int) -> Size2 | None:
     """
     if type(value) is int:
         return (height, value)
-    if isinstance(value, (tuple, list)):
-        if len(value) != 1:
-            return None
-        value = value[0]
-    length = integer(value)
-    return None if length is None else (height, length)
+    if isinstance(value, (tuple, list)) and len(value) != 1:
+        return None
+    lengths = pair(value)
+    return None if lengths is None else (height, lengths[1])
 
 
-Sizes = tuple[Size2 | None, Size2 | None, Size2 | None, Size2 | None]
-
-
-def pairs(dims: int, stride: Any, padding: Any, output_padding: Any, dilation: Any) -> Sizes:
-    """Returns stride, padding, output_padding and dilation of the two-dimensional problem, which has height 1 if `dims`
-    is 1."""
+def pairs(
+    dims: int, stride: Any, padding: Any, output_padding: Any, groups: Any, dilation: Any
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Returns the arguments of the two-dimensional problem, which has height 1 if `dims` is 1: stride, padding,
+    output_padding, groups and dilation. Those that PyTorch has to check are None."""
+    if type(groups) is not int:
+        groups = integer(groups)
     if dims == 1:
-        return row(stride, 1), row(padding, 0), row(output_padding, 0), row(dilation, 1)
-    return pair(stride), pair(padding), pair(output_padding), pair(dilation)
+        return row(stride, 1), row(padding, 0), row(output_padding, 0), groups, row(dilation, 1)
+    return pair(stride), pair(padding), pair(output_padding), groups, pair(dilation)
 
 
 def as_2d(dims: int, input: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,55 +108,40 @@ def as_result(dims: int, result: torch.Tensor, is_batched: bool) -> torch.Tensor
 
 
 def legal_output_size(
-    input_size,
-    weight_size,
-    bias_size,
-    stride: Size2,
-    padding: Size2,
-    output_padding: Size2,
-    groups: int,
-    dilation: Size2,
-    limit: int = _LIMIT,
-) -> Size4 | None:
+    input_size, weight_size, bias_size, stride: Size2, padding: Size2, output_padding: Size2, groups: int,
+    dilation: Size2, limit: int = _LIMIT,
+) -> Size4 | None:  # fmt: skip
     """Returns the size of the result of a problem that PyTorch accepts and that is not empty; None otherwise.
 
     `input_size` has 4 elements. None covers PyTorch's errors, empty batches and empty results (PyTorch returns these
     at no cost, in its own memory format), and sizes and steps along an axis of `limit` or more; the default is the
     limit of the kernels. Sizes that are unknown to a tracer count as legal; the op itself checks them.
     """
-    stride_h, stride_w = stride
-    padding_h, padding_w = padding
-    extra_h, extra_w = output_padding
-    dilation_h, dilation_w = dilation
-    if not (
-        0 < stride_h < limit
-        and 0 < stride_w < limit
-        and 0 <= padding_h < limit
-        and 0 <= padding_w < limit
-        and 0 < dilation_h < limit
-        and 0 < dilation_w < limit
-        and (0 <= extra_h < stride_h or 0 <= extra_h < dilation_h)
-        and (0 <= extra_w < stride_w or 0 <= extra_w < dilation_w)
-    ):
-        return None
+    for axis in (0, 1):
+        if not (
+            0 < stride[axis] < limit
+            and 0 <= padding[axis] < limit
+            and 0 < dilation[axis] < limit
+            and 0 <= output_padding[axis] < max(stride[axis], dilation[axis])
+        ):
+            return None
     if len(weight_size) != 4 or groups <= 0:
         return None
-    batch, c_in, h_in, w_in = input_size
-    c_in_of_weight, c_out, k_h, k_w = weight_size
+    _, c_in, h_in, w_in = input_size
+    c_in_of_weight, _, k_h, k_w = weight_size
     if surely(c_in_of_weight != c_in) or surely(c_in % groups != 0):
         return None
     if any(surely(size == 0) for size in (*input_size, *weight_size)):
         return None
-    c_out *= groups
-    height = output_length(h_in, k_h, stride_h, padding_h, extra_h, dilation_h)
-    width = output_length(w_in, k_w, stride_w, padding_w, extra_w, dilation_w)
+    result = output_size(input_size, weight_size, stride, padding, output_padding, groups, dilation)
+    batch, c_out, height, width = result
     if bias_size is not None and (len(bias_size) != 1 or surely(bias_size[0] != c_out)):
         return None
     if surely(height <= 0) or surely(width <= 0):
         return None
-    lengths = (batch, c_in, h_in, w_in, c_out, height, width, (k_h - 1) * dilation_h, (k_w - 1) * dilation_w)
+    lengths = (*result, c_in, h_in, w_in, (k_h - 1) * dilation[0], (k_w - 1) * dilation[1])
     if any(surely(length >= limit) for length in lengths):
         return None
     if surely(batch * c_out * height * width > _MAX_ELEMENTS):
         return None
-    return (batch, c_out, height, width)
+    return result

@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from . import _extension, _torch, autocast, planner, request, scopes
 from . import precision as precisions
 from ._torch import forward_ad, has_torch_function_unary
-from .arguments import NO_LIMIT, as_2d, integer, legal_output_size, pairs
+from .arguments import NO_LIMIT, as_2d, legal_output_size, pairs
 from .auto_dispatch import AutoDispatch, AutoDispatchInClass
 from .directions import NativeConv
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
@@ -119,8 +119,8 @@ def route(
     key = None
     is_nested = input.is_nested or weight.is_nested or (bias is not None and bias.is_nested)
     if type(groups) is int and not is_nested and precisions.cudnn_enabled():
-        sizes = pairs(dims, stride, padding, output_padding, dilation)
-        key = _key(input, weight, bias, *sizes[:3], groups, sizes[3], requested, lowers, index)
+        arguments = pairs(dims, stride, padding, output_padding, groups, dilation)
+        key = _key(input, weight, bias, arguments, requested, lowers, index)
         known = _known.get(key)
         if known is not None:
             if lowers and not known.is_aten_call(input, weight, bias):  # PyTorch casts for its own call
@@ -141,14 +141,12 @@ def route(
     return decision
 
 
-def known(input, weight, bias, stride, padding, output_padding, groups, dilation) -> NativeConv | None:
+def known(input, weight, bias, arguments: tuple[Any, ...]) -> NativeConv | None:
     """Returns the cached decision of `route` for a call without a request and without autocast; None if the caller
-    must call `route`. The tensors must be plain and on one GPU, and the arguments pairs."""
+    must call `route`. The tensors must be plain and on one GPU, and the arguments a result of `pairs`."""
     if _is_surrounded() or not precisions.cudnn_enabled():
         return None
-    index = input.get_device()
-    key = _key(input, weight, bias, stride, padding, output_padding, groups, dilation, None, False, index)
-    return _known.get(key)
+    return _known.get(_key(input, weight, bias, arguments, None, False, input.get_device()))
 
 
 class _Known:
@@ -182,17 +180,15 @@ class _Known:
 _known = _Known()
 
 
-def _key(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, lowers, index
-) -> tuple[Any, ...]:
-    """Returns all inputs of a decision while cuDNN is enabled; valid arguments are ints here."""
+def _key(input, weight, bias, arguments, requested, lowers, index) -> tuple[Any, ...]:
+    """Returns all inputs of a decision while cuDNN is enabled."""
     dtype = input.dtype
     return (
         input.shape, input.stride() if input.layout is torch.strided else None, dtype, weight.shape,
         weight.stride() if weight.layout is torch.strided else None, weight.dtype, weight.get_device() - index,
-        None if bias is None else (bias.shape, bias.dtype, bias.get_device() - index, bias.layout), stride, padding,
-        output_padding, groups, dilation, index, requested, scopes.now().requested,
-        torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None, precisions.tf32_switch(), benchmark.is_enabled(),
+        None if bias is None else (bias.shape, bias.dtype, bias.get_device() - index, bias.layout), arguments, index,
+        requested, scopes.now().requested, torch.get_autocast_dtype(DEVICE_TYPE) if lowers else None,
+        precisions.tf32_switch(), benchmark.is_enabled(),
     )  # fmt: skip
 
 
@@ -218,12 +214,8 @@ def op_call(
     if chooses and not may_run_convt_ext(selected.served, device):
         return TENSOR_CORES
 
-    stride, padding, output_padding, dilation = pairs(dims, stride, padding, output_padding, dilation)
-    if type(groups) is not int:
-        groups = integer(groups)
-    if stride is None or padding is None or output_padding is None or dilation is None or groups is None:
-        return ARGUMENTS
-    if input.dim() not in (dims + 1, dims + 2) or weight.dim() != dims + 2:
+    arguments = pairs(dims, stride, padding, output_padding, groups, dilation)
+    if None in arguments or input.dim() not in (dims + 1, dims + 2) or weight.dim() != dims + 2:
         return ARGUMENTS
     if lowers:
         input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
@@ -232,9 +224,8 @@ def op_call(
         return reason
     input, weight = as_2d(dims, input, weight)
     decision = decide(
-        input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, stride,
-        padding, output_padding, groups, dilation, dtype, selected, chooses and benchmark.is_enabled(),
-        precisions.cudnn_enabled(), device,
+        input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, arguments,
+        dtype, selected, chooses and benchmark.is_enabled(), precisions.cudnn_enabled(), device,
     )  # fmt: skip
     return decision if isinstance(decision, Reason) else (input, weight, bias, decision)
 
@@ -258,35 +249,22 @@ def selection(
 
 @functools.lru_cache(maxsize=_NUM_DECISIONS)
 def decide(
-    input_size,
-    input_stride,
-    weight_size,
-    weight_stride,
-    bias_size,
-    stride,
-    padding,
-    output_padding,
-    groups,
-    dilation,
-    dtype,
-    selected,
-    benchmarks,
-    cudnn_enabled,
-    device,
-) -> Reason | NativeConv:
+    input_size, input_stride, weight_size, weight_stride, bias_size, arguments, dtype, selected, benchmarks,
+    cudnn_enabled, device,
+) -> Reason | NativeConv:  # fmt: skip
     """Decides what runs a 4-D problem: a pure function of its hashable arguments and the tuning files in force."""
-    problem = (input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation)
+    stride, padding, output_padding, groups, dilation = arguments
+    problem = input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation
     if legal_output_size(*problem) is None:
         return ARGUMENTS if legal_output_size(*problem, limit=NO_LIMIT) is None else TOO_LARGE
-    channels_last = result_is_channels_last(
-        input_size, input_stride, weight_size, weight_stride, dtype, stride, output_padding, cudnn_enabled
-    )
+    layouts = input_size, input_stride, weight_size, weight_stride
+    channels_last = result_is_channels_last(*layouts, dtype, stride, output_padding, cudnn_enabled)
     code = precisions.CODES[selected.served]
-    arguments = (stride, padding, output_padding, groups, dilation, code, channels_last)
     asked = planner.Problem(
-        input_size, input_stride, weight_size, weight_stride, bias_size is not None, *arguments[:5], dtype, code,
-        channels_last, device,
+        *layouts, bias_size is not None, stride, padding, output_padding, groups, dilation, dtype, code, channels_last,
+        device,
     )  # fmt: skip
+    arguments = (*arguments, code, channels_last)
     weight_channels_last = grad_weight_is_channels_last(channels_last, input_size, input_stride)
     fits_light_path = asked.tensor_bytes() <= _LIGHT_BYTES
     if selected.backend == "auto":

@@ -15,7 +15,7 @@ from torch._inductor import config
 from torch.fx import Graph, Node
 
 from .. import _extension, planner, precision
-from ..geometry import result_is_channels_last, suggests_channels_last
+from ..geometry import suggests_channels_last
 from ..tuning import benchmark, choices, files
 from . import costs, inductor, loading, measure, mode, pointwise, readers, steps, traced_ops
 from .costs import Layer, Times
@@ -159,12 +159,10 @@ def _problem_of(node: Node) -> planner.Problem:
     assert weight is not None
     device = planner.device_numbers(input.device.index or 0)
     if node.target is traced_ops.forward:
-        arguments = traced_ops.arguments_of(node.args[3])  # type: ignore[arg-type]
+        numbers: Any = node.args[3]
+        arguments = traced_ops.arguments_of(numbers)
         code = precision.CODES[precision.class_by_switches(input.dtype, planner.capability(device))]
-        channels_last = result_is_channels_last(
-            input.shape, input.stride(), weight.shape, weight.stride(), input.dtype, arguments[0], arguments[2],
-            precision.cudnn_enabled(),
-        )  # fmt: skip
+        channels_last = traced_ops.result_format(input, weight, numbers)
     else:
         given: Any = node.args[3:]
         stride, padding, output_padding, groups, dilation, code, channels_last = given

@@ -56,7 +56,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     was_float32 = input.dtype is torch.float32
     uncast_weight = weight
     if torch.is_autocast_enabled(routing.DEVICE_TYPE):
-        input, weight, bias = autocast.traced_cast(input, weight, bias, routing.DEVICE_TYPE)
+        input, weight, bias = autocast.cast(input, weight, bias, routing.DEVICE_TYPE)
     dtype = input.dtype
     reason = routing.reason_by_layout(input, weight, bias)
     if reason is not None:
@@ -74,16 +74,13 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
         return routing.RUN_TIME_ARGUMENTS
-    stride, padding, output_padding, dilation = pairs(dims, stride, padding, output_padding, dilation)
-    if stride is None or padding is None or output_padding is None or dilation is None or type(groups) is not int:
-        return routing.ARGUMENTS
-    if input.dim() not in (dims + 1, dims + 2) or weight.dim() != dims + 2:
+    arguments = pairs(dims, stride, padding, output_padding, groups, dilation)
+    if None in arguments or input.dim() not in (dims + 1, dims + 2) or weight.dim() != dims + 2:
         return routing.ARGUMENTS
     input, weight = as_2d(dims, input, weight)
-    bias_size = None if bias is None else bias.shape
-    problem = (input.shape, weight.shape, bias_size, stride, padding, output_padding, groups, dilation)
-    if legal_output_size(*problem) is None:
+    if legal_output_size(input.shape, weight.shape, None if bias is None else bias.shape, *arguments) is None:
         return routing.ARGUMENTS
+    stride, padding, output_padding, groups, dilation = arguments
     unsupported = _unsupported_reason(index)
     if unsupported is not None:
         return routing.Unavailable("convt_ext kernels cannot run", unsupported)
@@ -100,8 +97,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         input.shape, input.stride(), weight.shape, weight.stride(), dtype, stride, output_padding,
         exporting or _cudnn_enabled(),
     )  # fmt: skip
-    arguments = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return ops.forward, (*arguments, precisions.CODES[selected.served], channels_last)
+    return ops.forward, (input, weight, bias, *arguments, precisions.CODES[selected.served], channels_last)
 
 
 def _reason_by_tensors(input, weight, bias):

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from ..arguments import pair
+from ..arguments import pairs
 from ..functional import conv_transpose2d
 from ..modules import ConvTranspose2d
 from . import chain, functions
@@ -81,11 +81,11 @@ def _convolution(model: fx.GraphModule, node: fx.Node) -> ConvTranspose2d | chai
     if node.target is not conv_transpose2d or len(node.args) != 8 or not node.kwargs.keys() <= {"precision", "backend"}:
         return None
     _, weight, bias, stride, padding, output_padding, groups, dilation = node.args
-    stride, padding, output_padding, dilation = pair(stride), pair(padding), pair(output_padding), pair(dilation)
-    if type(groups) is not int or None in (stride, padding, output_padding, dilation):
+    arguments = pairs(2, stride, padding, output_padding, groups, dilation)
+    if type(groups) is not int or None in arguments:
         return None
     keywords: list[Any] = [node.kwargs.get("precision"), node.kwargs.get("backend")]
-    return chain.Functional(weight, bias, stride, padding, output_padding, groups, dilation, *keywords)
+    return chain.Functional(weight, bias, *arguments, *keywords)
 
 
 def _chain_behind(

@@ -131,7 +131,7 @@ def test_a_gpu_without_code(monkeypatch, a100):
 
 
 def test_cached_decisions_do_not_apply_inside_of_transforms(monkeypatch):
-    call = (*operands(), (2, 2), (1, 1), (0, 0), 1, (1, 1))
+    call = (*operands(), ((2, 2), (1, 1), (0, 0), 1, (1, 1)))
     assert routing.known(*call) is None
     decision = decide(*operands())
     assert routing.known(*call) is decision[3]
