@@ -91,7 +91,7 @@ class AutoDispatch(NativeConv):
         if self._calls < self._next[0] and self._backwards < self._next[1]:
             return found
         if self._is_due(FORWARD):
-            self._benchmark_forward(input, weight, bias)
+            self._benchmark(FORWARD, input, weight, bias, None)
         return self._runs_any_direction(needs_grad_mask) or self._is_gradient_due(needs_grad_mask)
 
     def count(self, calls: bool, backward: bool) -> None:
@@ -137,7 +137,7 @@ class AutoDispatch(NativeConv):
             if needs_grad[direction - 1]:
                 self.choice(direction)
                 if self._is_due(direction) and self._torch_keeps_the_class():
-                    self._benchmark_gradient(direction, grad_output, input, weight)
+                    self._benchmark(direction, input, weight, None, grad_output)
         return super().gradients(grad_output, input, weight, needs_grad)
 
     def choose_now(
@@ -150,49 +150,38 @@ class AutoDispatch(NativeConv):
                 grad_output.
         """
         self.choice(direction)
-        if direction not in self._waiting:
-            return
-        if direction == FORWARD:
-            self._benchmark_forward(input, weight, bias)
-        else:
-            assert grad_output is not None
-            self._benchmark_gradient(direction, grad_output, input, weight)
+        if direction in self._waiting:
+            self._benchmark(direction, input, weight, bias, grad_output)
 
     def _choose_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         if self._choices[FORWARD] is None:
             self.choice(FORWARD)
         if self._is_due(FORWARD):
-            self._benchmark_forward(input, weight, bias)
+            self._benchmark(FORWARD, input, weight, bias, None)
 
-    def _benchmark_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        def ours(number: int) -> Tensor:
-            return ops.run_forward(input, weight, bias, self.call_of((number, 0, 0), 0))
+    def _benchmark(
+        self, direction: int, input: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor | None
+    ) -> None:
+        """Makes the final choice of a direction if possible now: by a known result, else by a benchmark."""
 
-        def theirs() -> Tensor:
-            with _below_autograd():
-                return torch_forward(input, weight, bias, self.arguments)
-
-        self._benchmark(FORWARD, ours, theirs, input)
-
-    def _benchmark_gradient(self, direction: int, grad_output: Tensor, input: Tensor, weight: Tensor) -> None:
         def ours(number: int) -> Any:
             call = self.call_of([number if one == direction else 0 for one in range(3)], 0)
+            if direction == FORWARD:
+                return ops.run_forward(input, weight, bias, call)
             return ops.run_gradients(grad_output, input, weight, call, direction)
 
         def theirs() -> Any:
-            mask = [direction == GRAD_INPUT, direction == GRAD_WEIGHT, False]
             with _below_autograd():
+                if direction == FORWARD:
+                    return torch_forward(input, weight, bias, self.arguments)
+                mask = [direction == GRAD_INPUT, direction == GRAD_WEIGHT, False]
                 return torch_gradients(grad_output, input, weight, self.arguments, mask)
 
-        self._benchmark(direction, ours, theirs, grad_output)
-
-    def _benchmark(self, direction: int, ours: Any, theirs: Any, operand: Tensor) -> None:
-        """Makes the final choice of a direction if possible now: by a known result, else by a benchmark."""
         found = choices.find(self.problem, direction)
         if found is None:
             if not benchmark.is_possible():
                 return
-            found = benchmark.run(self.problem, direction, ours, theirs, operand.device)
+            found = benchmark.run(self.problem, direction, ours, theirs, input.device)
             if found is None:
                 found = choices.estimated(self.problem, direction)
             choices.remember(self.problem, direction, found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from . import ops
 
@@ -25,17 +26,6 @@ def dtype_of(tensor: Tensor, device_type: str) -> torch.dtype:
     return torch.get_autocast_dtype(device_type) if tensor.dtype in _CAST else tensor.dtype
 
 
-def traced_cast(
-    input: Tensor, weight: Tensor, bias: Tensor | None, device_type: str
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Casts as `cast` does, for a tracer, without autocast's cache: compilers remove repeated casts themselves."""
-    return (
-        input.to(dtype_of(input, device_type)),
-        weight.to(dtype_of(weight, device_type)),
-        None if bias is None else bias.to(dtype_of(bias, device_type)),
-    )
-
-
 def cast(input: Tensor, weight: Tensor, bias: Tensor | None, device_type: str) -> tuple[Tensor, Tensor, Tensor | None]:
     """Casts the operands to autocast's dtype for that device type; returns other tensors unchanged."""
     dtype = torch.get_autocast_dtype(device_type)
@@ -46,7 +36,8 @@ def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     if tensor.dtype is dtype or tensor.dtype not in _CAST:
         return tensor
     half = _IS_HALF.get(dtype)
-    if half is None or ops.autocast is None or not tensor.requires_grad:  # PyTorch caches none of these
+    # PyTorch caches none of these; compilers remove repeated casts themselves.
+    if half is None or ops.autocast is None or not tensor.requires_grad or is_compiling():
         return tensor.to(dtype)
     result = ops.autocast(tensor, half)
     # PyTorch caches one cast of a leaf. It may have the dtype of another region, and before torch 2.13 it may have been

@@ -27,15 +27,7 @@ from torch.autograd import Function
 
 from . import _torch, ops, routing
 from ._torch import forward_ad
-from .directions import (
-    Directions,
-    Gradients,
-    NativeConv,
-    grad_mask_of,
-    torch_forward,
-    torch_grad_input,
-    torch_grad_weight,
-)
+from .directions import Directions, Gradients, NativeConv, grad_mask_of, torch_forward, torch_gradients
 from .precision import CLASSES, request_for
 
 _any_requires_grad = _torch.any_requires_grad
@@ -71,7 +63,7 @@ def forward(input: Tensor, weight: Tensor, bias: Tensor | None, directions: Dire
 def grad_input(grad_output: Tensor, input: Tensor | None, weight: Tensor, directions: Directions) -> Tensor:
     """Computes the gradient of `input`, which only provides its size; records it if a gradient of it is required."""
     if input is not None and _only_torch_can(directions):
-        return torch_grad_input(grad_output, input, weight, directions.arguments)
+        return torch_gradients(grad_output, input, weight, directions.arguments, [True, False, False])[0]
     if torch.is_grad_enabled() and _any_requires_grad(grad_output, weight):
         return _GradInput.apply(grad_output, weight, input, directions)
     return directions.grad_input(grad_output, input, weight)
@@ -80,7 +72,7 @@ def grad_input(grad_output: Tensor, input: Tensor | None, weight: Tensor, direct
 def grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor | None, directions: Directions) -> Tensor:
     """Computes the gradient of `weight`, which only provides its size; records it if a gradient of it is required."""
     if weight is not None and _only_torch_can(directions):
-        return torch_grad_weight(grad_output, input, weight, directions.arguments)
+        return torch_gradients(grad_output, input, weight, directions.arguments, [False, True, False])[1]
     if torch.is_grad_enabled() and _any_requires_grad(grad_output, input):
         return _GradWeight.apply(grad_output, input, weight, directions)
     return directions.grad_weight(grad_output, input, weight)
@@ -284,20 +276,6 @@ def _batched_recorded(
 def _batched_gradients(*arguments: Any) -> tuple[Tensor | None, ...]:
     """For autograd.grad's is_grads_batched, which runs an op per batch element only if it returns one tensor."""
     return ops.one_by_one((ops.grad_input, ops.grad_weight, ops.grad_bias), *arguments)
-
-
-def without_gradient(name: str, instead: str) -> Callable[..., Tensor]:
-    """Returns the autograd kernel of an op that is not for training."""
-    op = getattr(torch.ops.convt_ext, name).default
-
-    def run(*arguments: Any) -> Tensor:
-        refuse_tangents(name, *(one for one in arguments if isinstance(one, Tensor)))
-        if torch.is_grad_enabled() and _any_requires_grad(*arguments):
-            raise NotImplementedError(f"convt_ext::{name} has no gradient: use convt_ext::{instead}")
-        with _torch.AutoDispatchBelowAutograd():
-            return op(*arguments)
-
-    return run
 
 
 _library: Any = None

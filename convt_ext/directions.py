@@ -106,7 +106,21 @@ def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any,
     return (*arguments[:-1], False)
 
 
-class NativeConv(Directions):
+class JointGradients(Directions):
+    """`Directions` that compute single gradients as `gradients` does."""
+
+    __slots__ = ()
+
+    def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
+        assert input is not None
+        return self.gradients(grad_output, input, weight, (True, False, False))[0]  # type: ignore[return-value]
+
+    def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
+        assert weight is not None
+        return self.gradients(grad_output, input, weight, (False, True, False))[1]  # type: ignore[return-value]
+
+
+class NativeConv(JointGradients):
     """`Directions` for untraced calls. The binary stores their arguments under a number.
 
     Args:
@@ -196,16 +210,6 @@ class NativeConv(Directions):
         missing = isinstance(error, torch.OutOfMemoryError) and not self.by_name
         return missing or self.by_torch & directions != 0
 
-    def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
-        if input is None:
-            return super().grad_input(grad_output, input, weight)
-        return self.gradients(grad_output, input, weight, (True, False, False))[0]  # type: ignore[return-value]
-
-    def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
-        if weight is None:
-            return super().grad_weight(grad_output, input, weight)
-        return self.gradients(grad_output, input, weight, (False, True, False))[1]  # type: ignore[return-value]
-
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         try:
             return ops.run_gradients(
@@ -231,7 +235,7 @@ class NativeConv(Directions):
         return found[0], found[1], found[2]
 
 
-class AtenConv(Directions):
+class AtenConv(JointGradients):
     """`Directions` by PyTorch's operator; uses the `arguments` before the precision."""
 
     __slots__ = ()
@@ -245,16 +249,6 @@ class AtenConv(Directions):
         """Computes the steps with PyTorch's functions too: convt_ext kernels may not run here."""
         with _below_autograd():
             return apply_steps(torch_forward(input, weight, bias, self.arguments), steps)
-
-    def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
-        assert input is not None
-        with _below_autograd():
-            return torch_grad_input(grad_output, input, weight, self.arguments)
-
-    def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
-        assert weight is not None
-        with _below_autograd():
-            return torch_grad_weight(grad_output, input, weight, self.arguments)
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _below_autograd():
@@ -273,16 +267,6 @@ def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments:
     stride, padding, output_padding, groups, dilation = arguments[:5]
     with _torch.ExcludeDispatchKeyGuard(_AUTOCAST):
         return _convolution(input, weight, bias, stride, padding, dilation, True, output_padding, groups)
-
-
-def torch_grad_input(grad_output: Tensor, input: Tensor, weight: Tensor, arguments: tuple[Any, ...]) -> Tensor:
-    """Computes PyTorch's gradient of the input."""
-    return torch_gradients(grad_output, input, weight, arguments, [True, False, False])[0]
-
-
-def torch_grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor, arguments: tuple[Any, ...]) -> Tensor:
-    """Computes PyTorch's gradient of the weight."""
-    return torch_gradients(grad_output, input, weight, arguments, [False, True, False])[1]
 
 
 def torch_gradients(grad_output, input, weight, arguments, output_mask) -> tuple[Any, ...]:

@@ -92,7 +92,7 @@ def disable() -> None:
         _count -= 1
         if _count == 0:
             functional.stand_in_serves = False
-            _put_back()
+            _put(ours=False)
 
 
 @contextlib.contextmanager
@@ -118,7 +118,7 @@ def _install() -> None:
     if "torch._dynamo" not in sys.modules and not any(isinstance(one, _HidesFromDynamo) for one in sys.meta_path):
         sys.meta_path.insert(0, _HidesFromDynamo())
     functional.stand_in_serves = True
-    _put()
+    _put(ours=True)
     for builtin, function in _REPLACED:
         name = builtin.__name__
         for place in _PLACES:
@@ -127,23 +127,13 @@ def _install() -> None:
                 _LOG.warning("convt_ext.enable() does not replace %s.%s, which is %r", place.__name__, name, found)
 
 
-def _put() -> None:
-    """Replaces PyTorch's functions where a name refers to them."""
-    for builtin, function in _REPLACED:
-        _swap(function, builtin)
-
-
-def _put_back() -> None:
-    """Restores PyTorch's functions where a name refers to their replacements."""
-    for builtin, function in _REPLACED:
-        _swap(builtin, function)
-
-
-def _swap(function: Any, other: Any) -> None:
-    """Replaces `other` with `function` where a name refers to `other`."""
-    for place in _PLACES:
-        if getattr(place, other.__name__) is other:
-            setattr(place, other.__name__, function)
+def _put(ours: bool) -> None:
+    """Replaces PyTorch's functions where a name refers to them, or restores them where it refers to a replacement."""
+    for pair in _REPLACED:
+        before, after = pair if ours else reversed(pair)
+        for place in _PLACES:
+            if getattr(place, before.__name__) is before:
+                setattr(place, before.__name__, after)
 
 
 class _HidesFromDynamo:
@@ -160,12 +150,12 @@ class _HidesFromDynamo:
 
         def exec_module(module: Any) -> None:
             with _lock:
-                _put_back()
+                _put(ours=False)
                 try:
                     execute(module)
                 finally:
                     if _count > 0:
-                        _put()
+                        _put(ours=True)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -152,7 +152,8 @@ def explain(
         served_by, reason, gradients = _served(decision[3], requested, precision_class)
         if plan is not None:  # a measurement may prefer another one to the planner's choice
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
-    problem = f"{_tensor_words(input)} with weight {tuple(weight.shape)}"
+    dtype = str(input.dtype).removeprefix("torch.")
+    problem = f"{dtype} {tuple(input.shape)} on {input.device} with weight {tuple(weight.shape)}"
     steps = _epilogue_words(residual, activation, served_by, plan if dims == 2 else None)
     on_gpu = input.is_cuda
     return Explanation(
@@ -181,24 +182,18 @@ def _served(
     if not isinstance(directions, AutoDispatch):
         return "convt_ext", reason_of(requested, scopes.now().requested), {"input": "convt_ext", "weight": "convt_ext"}
     choice = directions.choice(choices.FORWARD)
-    served_by, reason = ("torch", choice.why()) if choice.by_torch else ("convt_ext", _why_convt_ext(precision_class))
-    if not choice.by_torch and choice.source != choices.ESTIMATED:
-        reason += f" ({choice.why()})"
-    if choice.by_torch and choice.why() is not choices.NO_TILE:
-        reason += '; backend="convt_ext" runs convt_ext'
+    if choice.by_torch:
+        more = "" if choice.why() is choices.NO_TILE else '; backend="convt_ext" runs convt_ext'
+        reason = choice.why() + more
+    else:
+        cores = "no tensor cores" if precision_class in precisions.EXACT_CLASSES else "tensor cores"
+        more = "" if choice.source == choices.ESTIMATED else f" ({choice.why()})"
+        reason = f"PyTorch's switches select {cores}, and convt_ext is expected to be at least as fast{more}"
     calls = benchmark.calls_before(choice) if directions.benchmarks and choice.source == choices.ESTIMATED else None
     if calls is not None:
         reason += f"; benchmarked after {calls} calls, because torch.backends.cudnn.benchmark is on"
-    left = directions.left_to_torch(choices.GRAD_INPUT), directions.left_to_torch(choices.GRAD_WEIGHT)
-    return served_by, reason, {"input": _NAMES[left[0]], "weight": _NAMES[left[1]]}
-
-
-_NAMES = {True: "torch", False: "convt_ext"}
-
-
-def _why_convt_ext(precision_class: str | None) -> str:
-    cores = "no tensor cores" if precision_class in precisions.EXACT_CLASSES else "tensor cores"
-    return f"PyTorch's switches select {cores}, and convt_ext is expected to be at least as fast"
+    forward, input, weight = ("torch" if directions.left_to_torch(one) else "convt_ext" for one in range(3))
+    return forward, reason, {"input": input, "weight": weight}
 
 
 def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
@@ -217,7 +212,11 @@ def device_numbers(input: Tensor, device: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _plan(
-    call: tuple[Any, ...], requested: str | None, numbers: tuple[int, ...], lowers: bool, dims: int
+    call: tuple[Any, Any, Any, Any, Any, Any, Any, Any],
+    requested: str | None,
+    numbers: tuple[int, ...],
+    lowers: bool,
+    dims: int,
 ) -> tuple[str | None, dict[str, Any] | None]:
     """Returns the requested precision class and the planner's answer; each is None if it does not exist.
 
@@ -229,10 +228,7 @@ def _plan(
     selected = routing.selection(dtype, requested, planner.capability(numbers))
     precision_class = selected.served
     planned = encode_request(precisions.request_for(precision_class), "convt_ext")
-    input, weight, bias, stride, padding, output_padding, groups, dilation = call
-    decision = routing.op_call(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, planned, numbers, lowers, dims
-    )  # fmt: skip
+    decision = routing.op_call(*call, planned, numbers, lowers, dims)
     if isinstance(decision, routing.Reason):
         return (None if decision in _OF_TENSORS else precision_class), None
     if len(numbers) == 1:
@@ -245,20 +241,6 @@ def _plan(
         if selected.backend == "convt_ext":
             raise
         return precision_class, None
-
-
-def _tensor_words(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)} on {tensor.device}"
-
-
-def _floor(answer: dict[str, Any]) -> str:
-    """Describes the minimum time, which the planner computes for arithmetic without tensor cores."""
-    exact = answer["plan"]["requested_precision"] in precisions.EXACT_CLASSES
-    return f"floor{'' if exact else ' without tensor cores'} {answer['floor_us']:.1f} us"
-
-
-def _torch_estimate(answer: dict[str, Any]) -> str:
-    return f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else ""
 
 
 # Keys of a plan that do not describe its tile.
@@ -277,15 +259,15 @@ def _tile(plan: dict[str, Any]) -> str:
 
 def _kernel_line(answer: dict[str, Any], is_ours: bool) -> str:
     plan = answer["plan"]
-    return (
-        f"{'kernel' if is_ours else 'convt_ext kernel':<18}{plan['kernel']}, estimated {plan['estimate_us']:.1f} us"
-        f"{_torch_estimate(answer)}"
-    )
+    line = f"{'kernel' if is_ours else 'convt_ext kernel':<18}{plan['kernel']}, estimated {plan['estimate_us']:.1f} us"
+    return line + (f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else "")
 
 
 def _plan_lines(answer: dict[str, Any], device: str) -> list[str]:
     """Returns the plan as text: its estimate, the floor, and all candidates."""
     plan = answer["plan"]
+    # The planner computes the floor for arithmetic without tensor cores.
+    floor = "floor" if plan["requested_precision"] in precisions.EXACT_CLASSES else "floor without tensor cores"
     lines = [
         f"planned for       {device}",
         f"engine            {plan['engine']}, {plan['requested_precision']} runs as {plan['served_precision']}",
@@ -293,7 +275,7 @@ def _plan_lines(answer: dict[str, Any], device: str) -> list[str]:
         f"blocks            {plan['num_blocks']} of {plan['threads']} threads, {plan['shared_bytes']} bytes shared",
         f"memory            {plan['workspace_bytes']} bytes besides the result",
         f"estimate          {plan['estimate_us']:.1f} us (arithmetic {plan['compute_us']:.1f}, "
-        f"memory {plan['memory_us']:.1f}); {_floor(answer)}",
+        f"memory {plan['memory_us']:.1f}); {floor} {answer['floor_us']:.1f} us",
         f"{'candidates':<14}{'estimate us':>12}{'arithmetic':>12}{'memory':>10}{'blocks':>10}  kernel",
     ]
     return lines + [

@@ -130,7 +130,7 @@ class FrozenWeight:
         see_uncounted_writes()
         self.weight = weight
         self.is_copy = is_copy
-        self._own = _Copy(weight, _stream_of(weight))
+        self._own = _Copy(weight, stream_of(weight))
         self._state: _Weight | None = None
         self._memory: torch.UntypedStorage | None = None
         self._copies: dict[tuple[Any, ...], _Copy] = {}
@@ -198,9 +198,10 @@ class FrozenWeight:
         if state is None or (input.data_ptr() | state.address) % _ALIGNMENT != 0:
             return None
         # Another plan may be faster with such a step (kernels/binding/call.cpp).
-        if steps and any(one.tensor is not None and one.tensor.numel() > _num_channels(weight, directions)
-                         for one in steps):  # fmt: skip
-            return None
+        if steps:
+            num_channels = weight.shape[1] * directions.arguments[3]
+            if any(one.tensor is not None and one.tensor.numel() > num_channels for one in steps):
+                return None
         key = directions.call, input.shape, input.stride(), bias is None
         copy = self._copies.get(key)
         is_packed = copy is not None
@@ -265,7 +266,7 @@ class FrozenWeight:
             packed = torch.empty(best.packed_bytes, dtype=torch.uint8, device=input.device)
         except torch.OutOfMemoryError:
             return _Copy(None, 0)
-        return _Copy(packed, _stream_of(packed))
+        return _Copy(packed, stream_of(packed))
 
     def _lend(self, copy: _Copy, weight: Tensor) -> None:
         """Keeps the memory of a copy for a reader that the allocator does not track: a graph, or another stream.
@@ -294,15 +295,11 @@ class FrozenWeight:
             self._copies[key] = copy
 
 
-def _num_channels(weight: Tensor, directions: NativeConv) -> int:
-    return weight.shape[1] * directions.arguments[3]  # type: ignore[no-any-return]
-
-
 def _is_capturing(tensor: Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def _stream_of(tensor: Tensor) -> int:
+def stream_of(tensor: Tensor) -> int:
     return _torch.current_raw_stream(tensor.get_device()) if tensor.is_cuda else 0
 
 

@@ -24,7 +24,7 @@ def collect_info() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "CUDA of torch": torch.version.cuda or "none (CPU build)",
-        "cuDNN": _cudnn(),
+        "cuDNN": str(torch.backends.cudnn.version() or "none"),
         "system": f"{platform.platform()}, {' '.join(platform.libc_ver()) or 'no glibc'}",
         "driver": driver_version(),
     }
@@ -44,11 +44,6 @@ def print_info() -> int:
     for name, value in info.items():
         print(f"{name:<{width}}  {value}")
     return 0
-
-
-def _cudnn() -> str:
-    version = torch.backends.cudnn.version()
-    return "none" if version is None else str(version)
 
 
 def _settings() -> dict[str, str]:

@@ -120,19 +120,9 @@ def fake_forward(
     return empty(size, input, channels_last)
 
 
-def fake_run_forward(input, weight, bias, call) -> torch.Tensor:
-    """As `fake_forward`, for the op of eager calls."""
+def fake_run_forward(input, weight, bias, call, *others) -> torch.Tensor:
+    """As `fake_forward`, for the ops of eager calls; an epilogue changes neither size nor format."""
     return fake_forward(input, weight, bias, *arguments_of(call))
-
-
-def fake_run_forward_then(input, weight, bias, call, operations, numbers, tensors) -> torch.Tensor:
-    """As `fake_run_forward`; an epilogue changes neither size nor format."""
-    return fake_run_forward(input, weight, bias, call)
-
-
-def fake_run_forward_packed(input, weight, bias, call, packed, is_packed, *steps) -> torch.Tensor:
-    """As `fake_run_forward`."""
-    return fake_run_forward(input, weight, bias, call)
 
 
 def fake_finish(result, exact, operations, numbers, tensors) -> None:
@@ -231,21 +221,18 @@ if _extension.load_error is None:
     explain = torch.ops.convt_ext.explain.default
     contenders = torch.ops.convt_ext.contenders.default
     device = torch.ops.convt_ext.device.default
-    _directions: tuple[tuple[str, Any, Any], ...] = (
+    _registered: tuple[tuple[str, Any, Any], ...] = (
         ("forward", fake_forward, forward_flops),
         ("grad_input", fake_grad_input, grad_input_flops),
         ("grad_weight", fake_grad_weight, grad_weight_flops),
+        ("grad_bias", fake_grad_bias, None),
+        ("_forward", fake_run_forward, forward_flops),
+        ("_forward_then", fake_run_forward, forward_flops),
+        ("_forward_packed", fake_run_forward, forward_flops),
+        ("_finish", fake_finish, None),
+        ("_gradients", fake_run_gradients, gradients_flops),
     )
-    for _name, _fake, _flops in _directions:
+    for _name, _fake, _flops in _registered:
         torch.library.register_fake(f"convt_ext::{_name}", _fake)
-        register_flop_formula(getattr(torch.ops.convt_ext, _name))(_flops)
-    torch.library.register_fake("convt_ext::grad_bias", fake_grad_bias)
-    torch.library.register_fake("convt_ext::_forward", fake_run_forward)
-    register_flop_formula(torch.ops.convt_ext._forward)(forward_flops)
-    torch.library.register_fake("convt_ext::_forward_then", fake_run_forward_then)
-    register_flop_formula(torch.ops.convt_ext._forward_then)(forward_flops)
-    torch.library.register_fake("convt_ext::_forward_packed", fake_run_forward_packed)
-    register_flop_formula(torch.ops.convt_ext._forward_packed)(forward_flops)
-    torch.library.register_fake("convt_ext::_finish", fake_finish)
-    torch.library.register_fake("convt_ext::_gradients", fake_run_gradients)
-    register_flop_formula(torch.ops.convt_ext._gradients)(gradients_flops)
+        if _flops is not None:
+            register_flop_formula(getattr(torch.ops.convt_ext, _name))(_flops)

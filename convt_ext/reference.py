@@ -8,22 +8,14 @@ not use any code that it checks.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 Array = np.ndarray
 
 
-def forward_float64(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    stride=(1, 1),
-    padding=(0, 0),
-    output_padding=(0, 0),
-    groups: int = 1,
-    dilation=(1, 1),
-) -> Array:
+def forward_float64(x: Array, w: Array, bias: Array | None = None, **arguments: Any) -> Array:
     """Computes y[n, co, oh, ow] = bias[co] + sum of x[n, ci, ih, iw] * w[ci, co, kh, kw] in float64.
 
     The sum runs over ci of co's group and all taps with oh = ih * stride - padding + kh * dilation
@@ -33,7 +25,7 @@ def forward_float64(
         x: (N, C_in, H, W).
         w: (C_in, C_out / groups, kH, kW).
         bias: (C_out,) or None.
-        stride, padding, output_padding, dilation: pairs (height, width).
+        arguments: pairs (height, width) stride, padding, output_padding and dilation, and groups, as in PyTorch.
 
     Returns:
         float64 (N, C_out, OH, OW).
@@ -45,24 +37,14 @@ def forward_float64(
                [2., 4., 2.],
                [1., 2., 1.]])
     """
-    x, w = x.astype(np.float64), w.astype(np.float64)
-    y = np.zeros(_result_size(x, w, stride, padding, output_padding, groups, dilation))
-    for c_in, channels in _channel_pairs(w, groups):
-        for k_h, k_w, source, target in _taps(x, w, y, stride, padding, dilation):
+    x, w, y, pairs, taps = _start(x, w, np.float64, **arguments)
+    for c_in, channels in pairs:
+        for k_h, k_w, source, target in taps:
             y[:, channels][target] += x[:, c_in, None][source] * w[c_in, :, k_h, k_w, None, None]
     return y if bias is None else y + bias.astype(np.float64)[:, None, None]
 
 
-def forward_ieee(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    stride=(1, 1),
-    padding=(0, 0),
-    output_padding=(0, 0),
-    groups: int = 1,
-    dilation=(1, 1),
-) -> Array:
+def forward_ieee(x: Array, w: Array, bias: Array | None = None, **arguments: Any) -> Array:
     """Computes the class `ieee` for float32, bit for bit.
 
     Per output one chain of fused multiply-adds from zero, c_in ascending, then kh, then kw ascending;
@@ -71,25 +53,15 @@ def forward_ieee(
 
     Args and shapes: as `forward_float64`, in float32. Returns float32.
     """
-    x, w = x.astype(np.float32), w.astype(np.float32)
-    y = np.zeros(_result_size(x, w, stride, padding, output_padding, groups, dilation), np.float32)
-    for c_in, channels in _channel_pairs(w, groups):
-        for k_h, k_w, source, target in _taps(x, w, y, stride, padding, dilation):
+    x, w, y, pairs, taps = _start(x, w, np.float32, **arguments)
+    for c_in, channels in pairs:
+        for k_h, k_w, source, target in taps:
             chain = y[:, channels]
             chain[target] = fma(x[:, c_in, None][source], w[c_in, :, k_h, k_w, None, None], chain[target])
     return y if bias is None else y + bias.astype(np.float32)[:, None, None]
 
 
-def forward_aten(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    stride=(1, 1),
-    padding=(0, 0),
-    output_padding=(0, 0),
-    groups: int = 1,
-    dilation=(1, 1),
-) -> Array:
+def forward_aten(x: Array, w: Array, bias: Array | None = None, **arguments: Any) -> Array:
     """Computes the class `aten`, bit for bit: PyTorch's matrix product followed by col2im.
 
     Per tap one chain of fused multiply-adds over c_in ascending from zero; the tap sums are added one
@@ -97,11 +69,10 @@ def forward_aten(
 
     Args and shapes: as `forward_float64`, in float32. Returns float32.
     """
-    x, w = x.astype(np.float32), w.astype(np.float32)
-    y = np.zeros(_result_size(x, w, stride, padding, output_padding, groups, dilation), np.float32)
-    for k_h, k_w, source, target in reversed(list(_taps(x, w, y, stride, padding, dilation))):
+    x, w, y, pairs, taps = _start(x, w, np.float32, **arguments)
+    for k_h, k_w, source, target in reversed(taps):
         tap_sums = np.zeros_like(y[target])
-        for c_in, channels in _channel_pairs(w, groups):
+        for c_in, channels in pairs:
             sums = tap_sums[:, channels]
             sums[...] = fma(x[:, c_in, None][source], w[c_in, :, k_h, k_w, None, None], sums)
         y[target] += tap_sums
@@ -134,12 +105,17 @@ def fma(a: Array, b: Array, c: Array) -> Array:
         return np.where(inexact & even, odd, total).astype(np.float32)
 
 
-def _result_size(x, w, stride, padding, output_padding, groups, dilation) -> tuple[int, ...]:
+def _start(
+    x, w, dtype, stride=(1, 1), padding=(0, 0), output_padding=(0, 0), groups=1, dilation=(1, 1)
+) -> tuple[Array, Array, Array, list, list]:
+    """Returns the operands in a dtype, a result of zeros, and the lists of `_channel_pairs` and `_taps`."""
     lengths = (
         (x.shape[2 + d] - 1) * stride[d] - 2 * padding[d] + dilation[d] * (w.shape[2 + d] - 1) + output_padding[d] + 1
         for d in (0, 1)
     )
-    return (x.shape[0], w.shape[1] * groups, *lengths)
+    y = np.zeros((x.shape[0], w.shape[1] * groups, *lengths), dtype)
+    taps = list(_taps(x, w, y, stride, padding, dilation))
+    return x.astype(dtype), w.astype(dtype), y, list(_channel_pairs(w, groups)), taps
 
 
 def _channel_pairs(w: Array, groups: int) -> Iterator[tuple[int, slice]]:

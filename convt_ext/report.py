@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -190,11 +190,15 @@ class _Watcher(TorchFunctionMode):
         elif function is _torch.conv_transpose1d:
             self._note(1, asked, *args, **kwargs)
         elif function is torch.conv_transpose3d:
-            self._add("forward", _words("conv_transpose3d", *args[:2]), _Answer(reason=OTHER_DIMENSIONS))
+            self._add("forward", _words("conv_transpose3d", *args[:2]), reason=OTHER_DIMENSIONS)
         return function(*args, **kwargs)
 
-    def _add(self, direction: str, call: str, answer: _Answer) -> None:
-        self.lines.append(Line(self._modules[-1] if self._modules else "", direction, call, 1, *answer))
+    def _add(
+        self, direction: str, call: str, runs: str = "torch", kernel: str = "", us: float | None = None,
+        other_us: float | None = None, reason: str = "", floor_us: float | None = None,
+    ) -> None:  # fmt: skip
+        layer = self._modules[-1] if self._modules else ""
+        self.lines.append(Line(layer, direction, call, 1, runs, kernel, us, other_us, reason, floor_us))
 
     def _note(
         self, dims: int, asked: list[str | None], input: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1,
@@ -204,14 +208,14 @@ class _Watcher(TorchFunctionMode):
         words = _words("conv_transpose1d" if dims == 1 else "", input, weight)
         numbers, self.device_name = device_numbers(input, self._device)
         if not asked:
-            self._add(_DIRECTIONS[0], words, _Answer(reason=NOT_ASKED))
+            self._add("forward", words, reason=NOT_ASKED)
             return
         decision = routing.route(*call, asked[0], dims=dims)
         if decision is routing.NOT_CUDA:
             lowers = torch.is_autocast_enabled(routing.DEVICE_TYPE)
             decision = routing.op_call(*call, asked[0], numbers, lowers, dims)
         if isinstance(decision, routing.Reason):
-            self._add(_DIRECTIONS[0], words, _Answer(reason=decision.text))
+            self._add("forward", words, reason=decision.text)
             return
         batched, weight, bias, directions = decision
         needs_grad_mask = grad_mask_of(input, *call[1:3])
@@ -220,36 +224,28 @@ class _Watcher(TorchFunctionMode):
         for direction, bit in ((choices.FORWARD, 0), (choices.GRAD_INPUT, 1), (choices.GRAD_WEIGHT, 2)):
             if bit == 0 or needs_grad_mask & bit:
                 answer = _answer(directions, problem, direction, asked[0])
-                if rates is not None and answer.us is not None:
-                    answer = answer._replace(floor_us=_floor(problem, direction, rates))
-                self._add(_DIRECTIONS[direction], words, answer)
+                has_floor = rates is not None and answer[2] is not None
+                floor = _floor(problem, direction, rates) if has_floor else None  # type: ignore[arg-type]
+                self._add(_DIRECTIONS[direction], words, *answer, floor)
 
 
-class _Answer(NamedTuple):
-    """The fields of a `Line` from `runs` on."""
-
-    runs: str = "torch"
-    kernel: str = ""
-    us: float | None = None
-    other_us: float | None = None
-    reason: str = ""
-    floor_us: float | None = None
-
-
-def _answer(directions: NativeConv, problem: planner.Problem, direction: int, requested: str | None) -> _Answer:
+def _answer(
+    directions: NativeConv, problem: planner.Problem, direction: int, requested: str | None
+) -> tuple[str, str, float | None, float | None, str]:
+    """Returns the fields of a `Line` from `runs` to `reason`."""
     plan: dict[str, Any] = planner.plan(problem, direction) or {}
     candidates = plan.get("candidates") or [{}]
     if isinstance(directions, AutoDispatch):
         choice = directions.choice(direction)
         ours_us, torch_us = _known(choice.ours_us), _known(choice.torch_us)
         if choice.by_torch:
-            return _Answer("torch", "", torch_us, ours_us, choice.why())
+            return "torch", "", torch_us, ours_us, choice.why()
         kernel = candidates[choice.candidate].get("kernel", "")
-        return _Answer("convt_ext", kernel, ours_us, torch_us, choice.why())
+        return "convt_ext", kernel, ours_us, torch_us, choice.why()
     of_kernel = candidates[directions.candidates[direction]]
     reason = reason_of(requested, scopes.now().requested)
-    times = _known(of_kernel.get("estimate_us")), _known(plan.get("torch_us"))
-    return _Answer("convt_ext", of_kernel.get("kernel", ""), *times, reason)
+    ours_us, torch_us = _known(of_kernel.get("estimate_us")), _known(plan.get("torch_us"))
+    return "convt_ext", of_kernel.get("kernel", ""), ours_us, torch_us, reason
 
 
 def _floor(problem: planner.Problem, direction: int, rates: Rates) -> float:

@@ -79,10 +79,17 @@ def _fake_by_name(*arguments: Any) -> Tensor:
 
 
 def _without_gradient(run: Callable[..., Tensor], name: str, instead: str) -> Callable[..., Tensor]:
+    """Returns the autograd kernel of an op that is not for training."""
+
     def record(input, weight, bias, *others) -> Tensor:
-        if traced_ops.only_runs(input, weight, bias, *others[-1]):
+        tensors = input, weight, bias, *others[-1]
+        if traced_ops.only_runs(*tensors):
             return run(input, weight, bias, *others)
-        return autograd.without_gradient(name, instead)(input, weight, bias, *others)
+        autograd.refuse_tangents(name, *tensors)
+        if torch.is_grad_enabled() and _torch.any_requires_grad(*tensors):
+            raise NotImplementedError(f"convt_ext::{name} has no gradient: use convt_ext::{instead}")
+        with _torch.AutoDispatchBelowAutograd():
+            return getattr(torch.ops.convt_ext, name).default(input, weight, bias, *others)
 
     return record
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from .. import _torch, autograd, frozen, ops, routing, scopes
 from .._torch import forward_ad, register_flop_formula
-from ..directions import AtenConv, Directions, Gradients, NativeConv
+from ..directions import AtenConv, Gradients, JointGradients, NativeConv
 from ..epilogue import Step
 from ..geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from ..precision import cudnn_enabled
@@ -48,7 +48,7 @@ def flags_of(numbers: Sequence[int]) -> Sequence[int]:
     return numbers[10:]
 
 
-class Traced(Directions):
+class Traced(JointGradients):
     """The three directions as these ops, with results in PyTorch's formats."""
 
     __slots__ = ("numbers",)
@@ -62,14 +62,6 @@ class Traced(Directions):
         with _torch.AutoDispatchBelowAutograd():
             return forward(input, weight, bias, self.numbers, None)
 
-    def grad_input(self, grad_output: Tensor, input: Tensor | None, weight: Tensor) -> Tensor:
-        assert input is not None
-        return self.gradients(grad_output, input, weight, (True, False, False))[0]  # type: ignore[return-value]
-
-    def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
-        assert weight is not None
-        return self.gradients(grad_output, input, weight, (False, True, False))[1]  # type: ignore[return-value]
-
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _torch.AutoDispatchBelowAutograd():
             return grad_output.sum((0, 2, 3))  # Inductor fuses it with its neighbours
@@ -82,7 +74,7 @@ class Traced(Directions):
         return of_input, of_weight, self.grad_bias(grad_output) if needs_grad[2] else None
 
 
-def arguments_of(numbers: Sequence[int]) -> tuple[Any, ...]:
+def arguments_of(numbers: Sequence[int]) -> tuple[Any, Any, Any, int, Any]:
     """Returns stride, padding, output_padding, groups and dilation."""
     return tuple(numbers[:2]), tuple(numbers[2:4]), tuple(numbers[4:6]), numbers[6], tuple(numbers[7:9])
 
@@ -106,13 +98,11 @@ def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: 
     if scopes.now().requested is not None:  # a context that is active at run time but was not active during tracing
         with flags():
             return directions_now(input, weight, bias, numbers)
-    arguments = stride, padding, output_padding, groups, dilation = arguments_of(numbers)
-    known = routing.known(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    arguments = arguments_of(numbers)
+    known = routing.known(input, weight, bias, arguments)
     if known is not None:
         return known
-    decision = routing.route(
-        input, weight, bias, stride, padding, output_padding, groups, dilation, None, lowers=False
-    )  # fmt: skip
+    decision = routing.route(input, weight, bias, *arguments, None, lowers=False)
     return AtenConv(arguments) if isinstance(decision, routing.Reason) else decision[3]
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import _torch, geometry, routing
-from ..frozen import FrozenWeight, num_uncounted_writes
+from ..frozen import FrozenWeight, num_uncounted_writes, stream_of
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -84,7 +84,7 @@ def _kept(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     )  # fmt: skip
     kept = conv._frozen.fold
     if kept is not None and state == kept.state and all(a is b for a, b in zip(tensors, kept.tensors, strict=True)):
-        if kept.stream != _stream(kept.weight):
+        if kept.stream != stream_of(kept.weight):
             current = torch.cuda.current_stream(kept.weight.device)
             kept.weight.record_stream(current)
             kept.bias.record_stream(current)
@@ -95,12 +95,8 @@ def _kept(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
         torch.cuda.current_stream(weight.device).synchronize()
     memory = tuple(tensor.untyped_storage() for tensor in present)
     copies = FrozenWeight(made[0], is_copy=True)
-    conv._frozen.fold = Fold(tensors, memory, state, *made, copies, _stream(weight))
+    conv._frozen.fold = Fold(tensors, memory, state, *made, copies, stream_of(weight))
     return made
-
-
-def _stream(tensor: Tensor) -> int:
-    return _torch.current_raw_stream(tensor.get_device()) if tensor.is_cuda else 0
 
 
 def _fold(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:

@@ -191,11 +191,8 @@ def replay() -> Iterator[None]:
         >>> with convt_ext.tuning.replay():
         ...     y = convt_ext.conv_transpose2d(torch.randn(1, 8, 5, 5), torch.randn(8, 4, 4, 4))
     """
-    before = benchmark.force(False)
-    try:
+    with benchmark.forced(False):
         yield
-    finally:
-        benchmark.force(before)
 
 
 def agree(group: Any = None) -> None:

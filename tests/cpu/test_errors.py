@@ -164,8 +164,7 @@ def test_pytorchs_operator_keeps_the_dtype_of_the_call_under_autocast(pretend_gp
     arguments = ((2, 2), (0, 0), (0, 0), 1, (1, 1))
     with cuda_autocast(torch.bfloat16):
         result = directions.torch_forward(x, weight, bias, arguments)
-        grad_input = directions.torch_grad_input(result, x, weight, arguments)
-        grad_weight = directions.torch_grad_weight(result, x, weight, arguments)
+        grad_input, grad_weight, _ = directions.torch_gradients(result, x, weight, arguments, [True, True, False])
         lowered = F.conv_transpose2d(x, weight, bias, stride=2).dtype
     assert result.dtype is grad_input.dtype is grad_weight.dtype is dtype
     assert lowered is (dtype if dtype is torch.float64 else torch.bfloat16)  # that of a user's call
