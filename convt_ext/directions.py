@@ -56,8 +56,10 @@ class Directions:
 
     def grad_weight(self, grad_output: Tensor, input: Tensor, weight: Tensor | None) -> Tensor:
         """Returns the gradient of the weight; the op derives the size of `weight` from the other sizes."""
+        *arguments, channels_last = self.arguments
+        channels_last = grad_weight_is_channels_last(channels_last, input.shape, input.stride())
         with _below_autograd():
-            return ops.grad_weight(grad_output, input, *arguments_of_weight(self.arguments, input))
+            return ops.grad_weight(grad_output, input, *arguments, channels_last)
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _below_autograd():
@@ -96,14 +98,6 @@ def grad_mask_of(input: Tensor, weight: Tensor, bias: Tensor | None) -> int:
     if not torch.is_grad_enabled():
         return 0
     return input.requires_grad + 2 * weight.requires_grad + (4 if bias is not None and bias.requires_grad else 0)
-
-
-def arguments_of_weight(arguments: tuple[Any, ...], input: Tensor) -> tuple[Any, ...]:
-    """Returns the arguments with the memory format of the weight gradient, which is the last argument."""
-    channels_last = arguments[-1]
-    if not channels_last or grad_weight_is_channels_last(channels_last, input.shape, input.stride()):
-        return arguments
-    return (*arguments[:-1], False)
 
 
 class JointGradients(Directions):

@@ -67,7 +67,8 @@ def conv_transpose2d(
     steps = _ready(asked, size[4 - input.dim() :], batched)
     if steps is None:
         return None
-    if not torch.is_grad_enabled() or not _requires_grad(batched, weight, bias, steps):
+    tensors = [step.tensor for step in steps]
+    if not torch.is_grad_enabled() or not _torch.any_requires_grad(batched, weight, bias, *tensors):
         if not directions.serves(batched, weight, bias, 0):
             return None
         if copies is None:
@@ -86,13 +87,8 @@ def conv_transpose2d(
             is_small = batched.element_size() * math.prod(size) < _SMALL_BYTES
             if is_small and directions.is_recorded_by_torch(needs_grad_mask):
                 return None
-        result = Then.apply(batched, weight, bias, directions, steps, *(step.tensor for step in steps))
+        result = Then.apply(batched, weight, bias, directions, steps, *tensors)
     return result.squeeze(0) if input.dim() == 3 else result
-
-
-def _requires_grad(input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> bool:
-    tensors = (step.tensor for step in steps if step.tensor is not None)
-    return _torch.any_requires_grad(input, weight, bias, *tensors)
 
 
 def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor) -> Sequence[Step] | None:

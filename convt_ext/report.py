@@ -168,15 +168,8 @@ class _Watcher(TorchFunctionMode):
         def after(module: nn.Module, *_: Any) -> None:
             self._modules.pop()
 
-        hooks = [
-            register_module_forward_pre_hook(before),
-            register_module_forward_hook(after, always_call=True),
-        ]
-        try:
+        with register_module_forward_pre_hook(before), register_module_forward_hook(after, always_call=True):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def is_asked(self, requested: str | None) -> None:
         """Records the keywords of a convt_ext call that is about to call PyTorch's function."""

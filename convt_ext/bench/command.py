@@ -200,18 +200,15 @@ def measure(
     report.print_summary(console, file.rows, file.skipped)
     console.print(f"written: {file.path}", markup=False)
     if args.plot is not None:
-        _plot(console, args.plot, file, f"{gpu}, torch {torch.__version__}")
+        from convt_ext.bench import plot
+
+        drawn = plot.draw(file.rows, f"{gpu}, torch {torch.__version__}", args.plot)
+        words = f"drawn: {args.plot}" if drawn else "nothing to draw: no row has a time and a floor"
+        console.print(words, markup=False)
     if lost is not None:
         console.print(f"stopped: {lost}", style="red", markup=False)
     failed = lost is not None or any("failure" in row for row in file.rows)
     return 1 if failed else 0
-
-
-def _plot(console: Console, path: Path, file: ResultFile, title: str) -> None:
-    from convt_ext.bench import plot
-
-    drawn = plot.draw(file.rows, title, path)
-    console.print(f"drawn: {path}" if drawn else "nothing to draw: no row has a time and a floor", markup=False)
 
 
 def select(args: argparse.Namespace) -> list[Layer]:

@@ -21,12 +21,6 @@ from convt_ext.bench.runner import Row
 from convt_ext.gpus import GPUS, words_of
 
 
-def explain_on(gpu: str, layer: Layer, mode: Mode, layout: str = "nchw") -> convt_ext.Explanation:
-    """Explains a layer on a GPU of `convt_ext.gpus`, with tensors without storage."""
-    keywords = {**layer.arguments, **_mode_on(gpu, mode).keywords}
-    return convt_ext.explain(*_tensors(layer, mode, layout), **keywords, device=gpu)
-
-
 def _mode_on(gpu: str, mode: Mode) -> Mode:
     """Returns the mode with a request for convt_ext, which half types need where PyTorch's operator is the default."""
     has_estimates = precisions.has_estimates("bf16", planner.capability(GPUS[gpu]))
@@ -34,11 +28,7 @@ def _mode_on(gpu: str, mode: Mode) -> Mode:
 
 
 def planned_rows(
-    layers: Sequence[Layer],
-    modes: Sequence[Mode],
-    directions: Sequence[str],
-    layouts: Sequence[str],
-    gpu: str = "H200",
+    layers: Sequence[Layer], modes: Sequence[Mode], directions: Sequence[str], layouts: Sequence[str], gpu: str = "H200"
 ) -> Iterator[Row]:
     """Yields rows of calls with explicit precisions on a GPU, in the benchmark's format, with estimates."""
     numbers = GPUS[gpu]
@@ -91,8 +81,9 @@ def print_why_no_plans(console: Console) -> None:
 
 
 def _plan_cells(layer: Layer, mode: Mode, layout: str, gpu: str) -> tuple[str, str]:
+    keywords = {**layer.arguments, **_mode_on(gpu, mode).keywords}
     with torch_switches(mode):
-        explanation = explain_on(gpu, layer, mode, layout)
+        explanation = convt_ext.explain(*_tensors(layer, mode, layout), **keywords, device=gpu)
     if explanation.served_by == "torch" and _extension.load_error is None:
         return "-", "torch"
     if explanation.plan is None:

@@ -7,6 +7,7 @@ products that contribute to the result. Pure arithmetic, independent of torch an
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from convt_ext.bench.layers import Layer
@@ -97,11 +98,10 @@ def moved_bytes(layer: Layer, direction: str, itemsize: int, layout: str) -> int
 
     The gradients need only the elements of grad_output that some tap reaches, in whole sectors of memory.
     """
-    input_elems = _product(layer.input_shape)
-    weight_elems = _product(layer.weight_shape)
+    input_elems, weight_elems = math.prod(layer.input_shape), math.prod(layer.weight_shape)
     if direction == "fwd":
         bias_elems = layer.c_out if layer.bias else 0
-        return itemsize * (input_elems + weight_elems + bias_elems + _product(layer.output_shape))
+        return itemsize * (input_elems + weight_elems + bias_elems + math.prod(layer.output_shape))
     return itemsize * (input_elems + weight_elems) + _reached_bytes(layer, itemsize, layout)
 
 
@@ -114,10 +114,7 @@ def floor_us(layer: Layer, direction: str, precision: str, itemsize: int, layout
 
 def _axes(layer: Layer) -> list[tuple[int, int, int, int, int, int]]:
     inputs = (layer.h, layer.w)
-    return [
-        (inputs[i], layer.output_size[i], layer.k[i], layer.s[i], layer.p[i], layer.d[i])
-        for i in range(2)
-    ]  # fmt: skip
+    return list(zip(inputs, layer.output_size, layer.k, layer.s, layer.p, layer.d, strict=True))
 
 
 def _reached(size_in: int, size_out: int, kernel: int, stride: int, padding: int, dilation: int) -> set[int]:
@@ -137,10 +134,3 @@ def _reached_bytes(layer: Layer, itemsize: int, layout: str) -> int:
     planes = layer.n if layout == "nhwc" else layer.n * layer.c_out
     row_bytes = min(len(sectors) * _SECTOR_BYTES, layer.output_size[1] * pixel_bytes)
     return planes * len(rows) * row_bytes
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

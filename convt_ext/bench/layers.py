@@ -129,16 +129,12 @@ def select_named(named: Sequence[_Named], patterns: Iterable[str], kind: str) ->
     """Selects named objects as `select_layers` selects layers; the error message contains `kind` and ``--<kind>s``."""
     chosen: set[str] = set()
     for pattern in patterns:
-        matches = {one.name for one in named if pattern == "all" or _matches(one.name, pattern)}
+        matches = {one.name for one in named if pattern in ("all", one.name) or fnmatch.fnmatchcase(one.name, pattern)}
         if not matches:
             known = ", ".join(repr(one.name) if "," in one.name else one.name for one in named)
             raise ValueError(f"--{kind}s: no {kind} matches {pattern!r}; known {kind}s: {known}")
         chosen |= matches
     return [one for one in named if one.name in chosen]
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return name == pattern or fnmatch.fnmatchcase(name, pattern)
 
 
 _CSV_NUMBERS = ("N", "Cin", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "groups", "dh", "dw", "H", "W")

@@ -60,39 +60,31 @@ def by_name(mode: Mode) -> Mode:
 @contextlib.contextmanager
 def torch_switches(mode: Mode) -> Iterator[None]:
     """Sets PyTorch's switches for ``mode``, and restores the caller's."""
-    cudnn, conv = torch.backends.cudnn, torch.backends.cudnn.conv  # type: ignore[attr-defined]
-    enabled, fp32 = cudnn.enabled, conv.fp32_precision
-    try:
-        cudnn.enabled = enabled and mode.cudnn
+    cudnn: Any = torch.backends.cudnn
+    with contextlib.ExitStack() as switches:
+        if not mode.cudnn:
+            switches.enter_context(without_cudnn())
         if mode.torch_fp32 is not None:
-            conv.fp32_precision = mode.torch_fp32
+            switches.enter_context(_switched(cudnn.conv, "fp32_precision", mode.torch_fp32))
         yield
-    finally:
-        cudnn.enabled = enabled
-        if mode.torch_fp32 is not None:
-            conv.fp32_precision = fp32
 
 
-@contextlib.contextmanager
-def cudnn_benchmark(value: bool = True) -> Iterator[None]:
+def cudnn_benchmark(value: bool = True) -> contextlib.AbstractContextManager[None]:
     """Sets `cudnn.benchmark`: if True, cuDNN tries its algorithms on the first call of each shape."""
-    with _cudnn("benchmark", value):
-        yield
+    return _switched(torch.backends.cudnn, "benchmark", value)
 
 
-@contextlib.contextmanager
-def without_cudnn() -> Iterator[None]:
+def without_cudnn() -> contextlib.AbstractContextManager[None]:
     """Disables cuDNN: PyTorch's own algorithms are independent of the implementations that are compared."""
-    with _cudnn("enabled", False):
-        yield
+    return _switched(torch.backends.cudnn, "enabled", False)
 
 
 @contextlib.contextmanager
-def _cudnn(name: str, value: bool) -> Iterator[None]:
-    """Sets one of cuDNN's switches, and restores it."""
-    before = getattr(torch.backends.cudnn, name)
-    setattr(torch.backends.cudnn, name, value)
+def _switched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Sets one of PyTorch's switches, and restores it."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(torch.backends.cudnn, name, before)
+        setattr(owner, name, before)

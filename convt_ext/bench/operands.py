@@ -113,7 +113,7 @@ def make_reference(layer: Layer, direction: str, operands: Operands) -> Referenc
         None if operands.bias is None else operands.bias.double(),
         None if gradient is None or direction == "fwd" else gradient[index].double(),
     )
-    return Reference(index, _run_reference(layer, direction, part))
+    return _run_reference(layer, direction, index, part)
 
 
 def _weight_gradient_reference(layer: Layer, operands: Operands) -> Reference:
@@ -131,12 +131,12 @@ def _weight_gradient_reference(layer: Layer, operands: Operands) -> Reference:
     )
     sliced = dataclasses.replace(layer, c_in=channels, c_out=groups * per_group_out, g=groups)
     index = torch.arange(channels, device=operands.input.device)
-    return Reference(index, _run_reference(sliced, "dw", part))
+    return _run_reference(sliced, "dw", index, part)
 
 
-def _run_reference(layer: Layer, direction: str, part: Operands) -> torch.Tensor:
+def _run_reference(layer: Layer, direction: str, index: torch.Tensor, part: Operands) -> Reference:
     with without_cudnn(), torch.no_grad():
-        return torch_call(layer, direction, part)()
+        return Reference(index, torch_call(layer, direction, part)())
 
 
 def needed_bytes(layer: Layer, itemsize: int, directions: tuple[str, ...]) -> int:

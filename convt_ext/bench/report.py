@@ -57,11 +57,7 @@ def closest_calls(rows: Sequence[Row]) -> list[Row]:
 
 
 def print_rows(console: Console, rows: Sequence[Row], title: str) -> None:
-    """Prints all rows of a run."""
-    console.print(_rows_table(rows, title))
-
-
-def _rows_table(rows: Sequence[Row], title: str) -> Table:
+    """Prints a table of rows."""
     table = Table(title=title, title_justify="left")
     for name in _NAMES_OF_ROW:
         table.add_column(name)
@@ -70,7 +66,7 @@ def _rows_table(rows: Sequence[Row], title: str) -> Table:
     table.add_column("kernel")
     for row in rows:
         table.add_row(*_cells(row), style="red" if "failure" in row else None)
-    return table
+    console.print(table)
 
 
 def _cells(row: Row) -> list[str]:
@@ -159,7 +155,7 @@ def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipp
         for key, (mean, number) in means.items():
             table.add_row(*key, _colored_ratio(mean), str(number))
         console.print(table)
-        console.print(_rows_table(closest_calls(rows), f"The {_NUM_CLOSEST} closest calls"))
+        print_rows(console, closest_calls(rows), f"The {_NUM_CLOSEST} closest calls")
     print_calls(console, rows)
     by_torch = sum(row["kernel"] == "torch" for row in rows)
     if by_torch:

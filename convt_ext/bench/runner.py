@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 import convt_ext
 from convt_ext import planner, routing
-from convt_ext.bench import first_call, floors
+from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, cudnn_benchmark, torch_switches
 from convt_ext.bench.operands import Operands, Reference, make_operands, make_reference, needed_bytes, torch_call
@@ -149,7 +150,10 @@ def _measure(
             work()
         except Exception as error:
             failures.append(f"{side}: {type(error).__name__}: {error}")
-            _require_device(settings.device, failures[-1])
+            try:
+                _synchronize(settings.device)
+            except RuntimeError as lost:
+                raise DeviceLostError(f"the GPU stopped responding after {failures[-1]}") from lost
 
     calls: dict[str, Callable[[], torch.Tensor]] = {}
     first_ms: dict[str, float] = {}
@@ -157,7 +161,7 @@ def _measure(
     def try_ours() -> None:
         # The kernel is read after the first call, because its benchmark may choose another one.
         try:
-            result, first_ms["ours"] = first_call.timed(our_call(layer, direction, mode, operands), settings.device)
+            result, first_ms["ours"] = timed(our_call(layer, direction, mode, operands), settings.device)
         finally:
             row["kernel"] = kernel_of(layer, direction, mode, operands)
             row["chosen"] = "torch" if row["kernel"] == "torch" else "ours"
@@ -166,7 +170,7 @@ def _measure(
 
     def try_torch() -> None:
         row["torch_error"] = _finite_error(reference, theirs())  # cuDNN searches in it
-        first_ms["torch"] = first_call.timed(theirs, settings.device)[1]
+        first_ms["torch"] = timed(theirs, settings.device)[1]
         calls["torch"] = theirs
 
     def time_by_turns() -> None:
@@ -184,6 +188,24 @@ def _measure(
     guarded(" and ".join(calls), time_by_turns)
     if failures:
         row["failure"] = "; ".join(failures)
+
+
+def timed(call: Callable[[], torch.Tensor], device: torch.device) -> tuple[torch.Tensor, float]:
+    """Returns the result of a shape's first call and its wall time in milliseconds, including the device's.
+
+    convt_ext plans in it, and with `--race on` benchmarks the shape. cuDNN caches the algorithm that it finds in
+    PyTorch's first call for that thread only, so all calls are made in one thread.
+    """
+    _synchronize(device)
+    start = time.perf_counter()
+    result = call()
+    _synchronize(device)
+    return result, 1e3 * (time.perf_counter() - start)
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _time(row: Row, calls: dict[str, Callable[[], torch.Tensor]], timer: Timer) -> None:
@@ -221,9 +243,7 @@ def our_call(layer: Layer, direction: str, mode: Mode, operands: Operands) -> Ca
 def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> str:
     """Returns the kernel that runs a call, or ``torch`` for PyTorch's operator."""
     decision = _decision(layer, mode, operands)
-    if isinstance(decision, routing.Reason):
-        return "torch"
-    if decision[3].left_to_torch(_NUMBERS[direction]):
+    if isinstance(decision, routing.Reason) or decision[3].left_to_torch(_NUMBERS[direction]):
         return "torch"
     return plan_of(decision, direction, planner.device_numbers(operands.input.get_device()))["kernel"]
 
@@ -252,12 +272,3 @@ def _finite_error(reference: Reference | None, result: torch.Tensor) -> float | 
     if not math.isfinite(error):
         raise ArithmeticError(f"the result is not finite or far off: relative error {error}")
     return error
-
-
-def _require_device(device: torch.device, failure: str) -> None:
-    if device.type != "cuda":
-        return
-    try:
-        torch.cuda.synchronize(device)
-    except RuntimeError as error:
-        raise DeviceLostError(f"the GPU stopped responding after {failure}") from error

@@ -7,6 +7,7 @@ followers come from.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from .functions import Call
 Follower = nn.Module | Call
 
 
+@dataclass(eq=False)
 class Functional:
     """A call of `conv_transpose2d` in a graph, with a module's interface: `torch.fx` records modules as such calls."""
 
@@ -32,21 +34,15 @@ class Functional:
     _frozen: ClassVar[None] = None
     _requested: ClassVar[None] = None
 
-    def __init__(
-        self,
-        weight: Any,
-        bias: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        groups: int,
-        dilation: Any,
-        precision: str | None,
-        backend: str | None,
-    ) -> None:
-        self.weight, self.bias = weight, bias
-        self.stride, self.padding, self.output_padding = stride, padding, output_padding
-        self.groups, self.dilation, self.precision, self.backend = groups, dilation, precision, backend
+    weight: Any
+    bias: Any
+    stride: Any
+    padding: Any
+    output_padding: Any
+    groups: int
+    dilation: Any
+    precision: str | None
+    backend: str | None
 
     def forward(self, input: Any) -> Any:
         return conv_transpose2d(

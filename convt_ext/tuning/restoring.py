@@ -26,7 +26,9 @@ def run(target: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, An
     inputs, named = tree_map_only(
         Tensor, lambda one: one if one.is_leaf else one.detach().requires_grad_(), (inputs, named)
     )
-    with _same_random_numbers(), _same_modules() as modules, torch.set_grad_enabled(backward):
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    same_random_numbers = torch.random.fork_rng(devices, device_type="cuda")
+    with same_random_numbers, _same_modules() as modules, torch.set_grad_enabled(backward):
         results = tree_leaves(target(*inputs, **named))
         outputs = [one for one in results if isinstance(one, Tensor) and one.requires_grad]
         if not backward or not outputs:
@@ -72,13 +74,6 @@ def _same_gradients(leaves: Iterable[Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def _same_random_numbers() -> Iterator[None]:
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
-    with torch.random.fork_rng(devices, device_type="cuda"):
-        yield
-
-
-@contextmanager
 def _same_modules() -> Iterator[list[nn.Module]]:
     """Collects the modules that run inside, and restores their buffers afterwards."""
     modules: list[nn.Module] = []
@@ -92,11 +87,10 @@ def _same_modules() -> Iterator[list[nn.Module]]:
                 modules.append(one)
                 buffers[id(one)] = [(name, buffer, _copy(buffer)) for name, buffer in one._buffers.items()]
 
-    handle = register_module_forward_pre_hook(before)
     try:
-        yield modules
+        with register_module_forward_pre_hook(before):
+            yield modules
     finally:
-        handle.remove()
         for module in modules:
             _put_back(module, buffers[id(module)])
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from bench_cpu import SMALL, FakeTimer, bench
 
 import convt_ext
-from convt_ext.bench import command, first_call, floors, runner
+from convt_ext.bench import command, floors, runner
 from convt_ext.bench.modes import MODES
 from convt_ext.bench.results import ResultFile, replace_file
 from convt_ext.bench.runner import Settings, Skipped, run
@@ -107,7 +107,7 @@ def test_pytorchs_time_is_taken_off(monkeypatch):
         order.append(len(order))
         return call(), (30.0, 42.0)[order[-1]]  # PyTorch's comes first
 
-    monkeypatch.setattr(first_call, "timed", timed)
+    monkeypatch.setattr(runner, "timed", timed)
     (row,) = measure(ListedTimer((10.0, 10.0)))
     assert row["first_call_ms"] == 12.0
 
