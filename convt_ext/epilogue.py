@@ -27,21 +27,14 @@ HAS_TENSOR = 256
 
 
 class Step(NamedTuple):
-    """One operation on every result y.
-
-    Attributes:
-        operation: y + t, y - t, y * t, y / t, min(max(y, first), second), y > 0 ? y : y * t, or a function of y;
-            softplus also has beta and threshold.
-        first, second: numbers; without a tensor, `first` is t.
-        tensor: t, which broadcasts to the results.
-        open_interval: whether the gradient of a clamp at its bounds is 0, as for relu and hardtanh, and not 1.
-    """
+    """One operation on every result y: y + t, y - t, y * t, y / t, min(max(y, first), second), y > 0 ? y : y * t, or a
+    function of y; softplus also has beta and threshold."""
 
     operation: int
-    first: float = 0.0
+    first: float = 0.0  # without a tensor, t
     second: float = 0.0
-    tensor: Tensor | None = None
-    open_interval: bool = False
+    tensor: Tensor | None = None  # t, which broadcasts to the results
+    open_interval: bool = False  # whether the gradient of a clamp at its bounds is 0, as for relu and hardtanh
 
 
 class _Traced(Exception):

@@ -52,41 +52,23 @@ def capability(device: Sequence[int]) -> tuple[int, int]:
 
 
 class BestPlan(NamedTuple):
-    """The properties of a plan that a call needs.
+    """The properties of a plan that a call needs."""
 
-    Attributes:
-        estimate_us: time of the kernel, estimated or measured.
-        torch_us: time of PyTorch's operator in that precision; 0 if unknown.
-        packed_bytes: memory for the packed weight; 0 if the kernel does not pack.
-    """
-
-    estimate_us: float
-    torch_us: float
-    packed_bytes: int
+    estimate_us: float  # time of the kernel, estimated or measured
+    torch_us: float  # time of PyTorch's operator in that precision; 0 if unknown
+    packed_bytes: int  # memory for the packed weight; 0 if the kernel does not pack
 
 
 class Contender(NamedTuple):
-    """A plan that is worth a measurement.
+    """A plan that is worth a measurement."""
 
-    Attributes:
-        number: its number among the problem's candidates; 0 is the planner's choice.
-        estimate_us: the planner's estimate of its time.
-        workspace_bytes: memory that it needs besides the result.
-    """
-
-    number: int
-    estimate_us: float
-    workspace_bytes: int
+    number: int  # its number among the problem's candidates; 0 is the planner's choice
+    estimate_us: float  # the planner's estimate of its time
+    workspace_bytes: int  # memory that it needs besides the result
 
 
 class Problem(NamedTuple):
-    """The input of the planner; sizes are always those of the forward pass.
-
-    Attributes:
-        code: the precision, as in `precision.CODES`.
-        channels_last: memory format of the result; the strides of a gradient follow from it.
-        device: the six numbers of the GPU to plan for.
-    """
+    """The input of the planner; sizes are always those of the forward pass."""
 
     input_size: Any
     input_stride: Any
@@ -99,9 +81,9 @@ class Problem(NamedTuple):
     groups: int
     dilation: Any
     dtype: torch.dtype
-    code: int
-    channels_last: bool
-    device: Sequence[int]
+    code: int  # the precision, as in `precision.CODES`
+    channels_last: bool  # memory format of the result; the strides of a gradient follow from it
+    device: Sequence[int]  # the six numbers of the GPU to plan for
 
     @classmethod
     def of_call(

@@ -61,17 +61,11 @@ _fp32_precision = _torch.get_fp32_precision
 
 
 class Selection(NamedTuple):
-    """The class of a call, and what may run it.
+    """The class of a call, and what may run it."""
 
-    Attributes:
-        served: the class.
-        backend: "auto", "convt_ext" or "torch".
-        is_explicit: whether an explicit precision selected the class, and not PyTorch's switches.
-    """
-
-    served: str
-    backend: str
-    is_explicit: bool
+    served: str  # the class
+    backend: str  # "auto", "convt_ext" or "torch"
+    is_explicit: bool  # whether an explicit precision selected the class, and not PyTorch's switches
 
 
 def select(asked: Request, dtype: torch.dtype, by_switches: str, was_float32: bool = False) -> Selection:

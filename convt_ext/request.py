@@ -77,17 +77,11 @@ def reason_of(requested: str | None, in_force: str | None) -> str:
 
 
 class Request(NamedTuple):
-    """The request of a call: its keywords, else the innermost `flags`.
+    """The request of a call: its keywords, else the innermost `flags`."""
 
-    Attributes:
-        precision: None follows PyTorch's switches.
-        backend: "auto", "convt_ext" or "torch".
-        from_keyword: whether the precision is the call's keyword.
-    """
-
-    precision: str | None
-    backend: str
-    from_keyword: bool
+    precision: str | None  # None follows PyTorch's switches
+    backend: str  # "auto", "convt_ext" or "torch"
+    from_keyword: bool  # whether the precision is the call's keyword
 
 
 def merged(keywords: str | None, in_force: str | None) -> Request:

@@ -19,30 +19,18 @@ SLOWER_BY = (0.02, 0.03, 0.10)  # convt_ext compared with PyTorch
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """Figures of calls with times of both sides.
-
-    Attributes:
-        num_calls: number of measured calls; convt_ext kernels ran `num_ours` of them, PyTorch's operator the others.
-        num_slower: number of calls of convt_ext kernels that are slower than PyTorch, for each limit of `SLOWER_BY`.
-        speedup: geometric mean of PyTorch's time over convt_ext's, for all calls; a call that PyTorch runs counts as 1.
-        speedup_of_ours: the mean for calls of convt_ext kernels; None without any.
-        worst: the minimum of these ratios; None likewise.
-        ours_ms: time of all calls, with PyTorch's time for calls that PyTorch runs.
-        torch_ms: time of all calls by PyTorch's operator.
-        num_retimed: number of calls that were timed twice.
-        first_calls_ms: extra time of each first call over PyTorch's; empty if not measured.
-    """
+    """Figures of calls with times of both sides. Speedups are geometric means of PyTorch's time over convt_ext's."""
 
     num_calls: int
-    num_ours: int
-    num_slower: tuple[int, ...]
-    speedup: float
-    speedup_of_ours: float | None
-    worst: float | None
-    ours_ms: float
-    torch_ms: float
-    num_retimed: int
-    first_calls_ms: tuple[float, ...]
+    num_ours: int  # calls that convt_ext kernels ran; PyTorch's operator ran the others
+    num_slower: tuple[int, ...]  # calls of convt_ext kernels slower than PyTorch, for each limit of `SLOWER_BY`
+    speedup: float  # of all calls; a call that PyTorch runs counts as 1
+    speedup_of_ours: float | None  # of the calls of convt_ext kernels; None without any
+    worst: float | None  # the minimum of these ratios; None likewise
+    ours_ms: float  # time of all calls, with PyTorch's time for calls that PyTorch runs
+    torch_ms: float  # time of all calls by PyTorch's operator
+    num_retimed: int  # calls that were timed twice
+    first_calls_ms: tuple[float, ...]  # extra time of each first call over PyTorch's; empty if not measured
 
     @property
     def median_first_call_ms(self) -> float | None:

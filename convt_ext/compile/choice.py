@@ -26,17 +26,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class LayerChoice(NamedTuple):
-    """The choice for a layer.
+    """The choice for a layer."""
 
-    Attributes:
-        alternative: FUSED, BARE or ORIGINAL.
-        channels_last: whether the network becomes channels_last; None if nothing was compared.
-        turns: whether only convt_ext's ops request channels_last.
-    """
-
-    alternative: str
-    channels_last: bool | None = None
-    turns: bool = False
+    alternative: str  # FUSED, BARE or ORIGINAL
+    channels_last: bool | None = None  # whether the network becomes channels_last; None if nothing was compared
+    turns: bool = False  # whether only convt_ext's ops request channels_last
 
     def __str__(self) -> str:
         layout = {None: "", False: " in NCHW", True: " in channels_last"}[self.channels_last]

@@ -30,42 +30,25 @@ _FUSED, _SIMPLE_US, _FUNCTION_US = 0.4, 0.7, 2.0
 
 
 class Layer(NamedTuple):
-    """A transposed convolution in its graph.
+    """A transposed convolution in its graph."""
 
-    Attributes:
-        problem: in the strides that it has in the graph, without a bias, which Inductor adds in a pass.
-        has_bias: it has one, for which the original needs that pass.
-        has_steps: pointwise operations follow that can be fused.
-        steps: what they would become.
-        is_absorbed: what reads the result can run the steps in its own kernel.
-        copies_input, copies_result: in a channels_last network, the operand or the result needs a copy.
-    """
-
-    problem: planner.Problem
-    has_bias: bool = False
-    has_steps: bool = False
-    steps: Steps = Steps()
-    is_absorbed: bool = False
-    copies_input: bool = False
-    copies_result: bool = False
+    problem: planner.Problem  # in the strides of the graph, without a bias, which Inductor adds in a pass
+    has_bias: bool = False  # the original needs that pass
+    has_steps: bool = False  # pointwise operations follow that can be fused
+    steps: Steps = Steps()  # what they would become
+    is_absorbed: bool = False  # what reads the result can run the steps in its own kernel
+    copies_input: bool = False  # in a channels_last network, the operand needs a copy
+    copies_result: bool = False  # likewise the result
 
 
 class Times(NamedTuple):
-    """Times of the layer without other operations, in one layout.
+    """Times of the layer without other operations, in one layout."""
 
-    Attributes:
-        ours_us: convt_ext's op; infinite if no kernel can run it.
-        torch_us: PyTorch's operator; infinite if unknown.
-        family: the kernel's family if it fuses steps, else empty.
-        fused_us: convt_ext's op with its steps, if measured.
-        is_measured: whether both times were measured.
-    """
-
-    ours_us: float
-    torch_us: float
-    family: str
-    fused_us: float | None = None
-    is_measured: bool = False
+    ours_us: float  # convt_ext's op; infinite if no kernel can run it
+    torch_us: float  # PyTorch's operator; infinite if unknown
+    family: str  # the kernel's family if it fuses steps, else empty
+    fused_us: float | None = None  # convt_ext's op with its steps, if measured
+    is_measured: bool = False  # whether both times were measured
 
 
 def turned(problem: planner.Problem) -> planner.Problem:

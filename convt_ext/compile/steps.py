@@ -29,16 +29,12 @@ _PLACES: dict[tuple[int, int], tuple[int, ...]] = {
 
 
 class Steps(NamedTuple):
-    """Steps as the ops take them (epilogue.lists_of), with the sizes of the tensors instead of the tensors.
-
-    Attributes:
-        are_computed: a kernel computes some of the tensors first, such as the factors of a BatchNorm.
-    """
+    """Steps as the ops take them (epilogue.lists_of), with the sizes of the tensors instead of the tensors."""
 
     operations: tuple[int, ...] = ()
     numbers: tuple[float, ...] = ()
     sizes: tuple[tuple[int, ...], ...] = ()
-    are_computed: bool = False
+    are_computed: bool = False  # a kernel computes some of the tensors first, such as the factors of a BatchNorm
 
     def num_operands(self) -> int:
         """Elements of all tensors."""

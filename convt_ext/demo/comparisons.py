@@ -43,30 +43,18 @@ _REFERENCE_IMAGES = 2  # images of a batch that are compared with float64
 
 
 class Comparison(NamedTuple):
-    """A call of PyTorch, and the same call with convt_ext.
+    """A call of PyTorch, and the same call with convt_ext."""
 
-    Attributes:
-        name: the layer, or the model and how it was converted.
-        precision: "TF32", "float32" or "bfloat16".
-        layout: "nchw" or "nhwc".
-        torch_us, ours_us: GPU times of PyTorch and of convt_ext; None if not measured.
-        error: ||result - exact|| / ||exact|| of convt_ext; NaN if not measured.
-        allowed: the largest error that is accepted.
-        runs_torch: whether convt_ext chose PyTorch's operator.
-        skipped: why it was not measured, without being an error.
-        failure: the error that the call raised.
-    """
-
-    name: str
-    precision: str
-    layout: str
-    torch_us: float | None = None
+    name: str  # the layer, or the model and how it was converted
+    precision: str  # "TF32", "float32" or "bfloat16"
+    layout: str  # "nchw" or "nhwc"
+    torch_us: float | None = None  # GPU times; None if not measured
     ours_us: float | None = None
-    error: float = math.nan
-    allowed: float = math.nan
-    runs_torch: bool = False
-    skipped: str = ""
-    failure: str = ""
+    error: float = math.nan  # ||result - exact|| / ||exact|| of convt_ext; NaN if not measured
+    allowed: float = math.nan  # the largest error that is accepted
+    runs_torch: bool = False  # whether convt_ext chose PyTorch's operator
+    skipped: str = ""  # why it was not measured, without being an error
+    failure: str = ""  # the error that the call raised
 
     @property
     def speedup(self) -> float | None:

@@ -42,23 +42,15 @@ class _Spelling(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of a function on the preceding result.
+    """A call of a function on the preceding result."""
 
-    Attributes:
-        function: called with the preceding result, then with the arguments and keywords.
-        entry: its epilogue entry, without the operands.
-        operands: numbers and tensors; nodes while a graph is made.
-        writes: whether it writes to the preceding result, and so keeps its dtype and size.
-        is_reversed: whether its operand is the first argument.
-    """
-
-    function: Callable[..., Any]
+    function: Callable[..., Any]  # called with the preceding result, then with the arguments and keywords
     arguments: Sequence[Any]
     keywords: Mapping[str, Any]
-    entry: Any
-    operands: tuple[Any, ...]
-    writes: bool
-    is_reversed: bool
+    entry: Any  # its epilogue entry, without the operands
+    operands: tuple[Any, ...]  # numbers and tensors; nodes while a graph is made
+    writes: bool  # whether it writes to the preceding result, and so keeps its dtype and size
+    is_reversed: bool  # whether its operand is the first argument
 
 
 def name_of(target: Any, is_reversed: bool) -> str | None:

@@ -27,21 +27,13 @@ _MAX_MEASURED = 4096
 
 
 class Choice(NamedTuple):
-    """The choice for one direction of one problem.
+    """The choice for one direction of one problem."""
 
-    Attributes:
-        by_torch: whether PyTorch's operator runs.
-        candidate: the number of the plan among the planner's candidates; 0 is the planner's own choice.
-        ours_us, torch_us: times of convt_ext and of PyTorch in microseconds; infinite if no kernel fits, 0 if PyTorch's
-            is unknown.
-        source: "estimated", "measured here", or the name of the tuning file.
-    """
-
-    by_torch: bool
-    candidate: int
-    ours_us: float
-    torch_us: float
-    source: str
+    by_torch: bool  # whether PyTorch's operator runs
+    candidate: int  # the number of the plan among the planner's candidates; 0 is the planner's own choice
+    ours_us: float  # time of convt_ext; infinite if no kernel fits
+    torch_us: float  # time of PyTorch; 0 if unknown
+    source: str  # "estimated", "measured here", or the name of the tuning file
 
     def why(self) -> str:
         """Returns both times and their source in one line."""

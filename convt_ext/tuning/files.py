@@ -35,19 +35,12 @@ _DIRECTIONS = ("forward", "grad_input", "grad_weight")
 
 
 class Environment(NamedTuple):
-    """Identifies the GPU and the software of a measurement.
+    """Identifies the GPU and the software of a measurement."""
 
-    Attributes:
-        gpu: the GPU's name; informational only.
-        device: the GPU's six numbers, as in the planner.
-        kernels: digest of the binary's sources; empty for any binary with such a plan.
-        cuda, torch, cudnn, driver: versions.
-    """
-
-    gpu: str
-    device: tuple[int, ...]
-    kernels: str
-    cuda: str
+    gpu: str  # the GPU's name; informational only
+    device: tuple[int, ...]  # the GPU's six numbers, as in the planner
+    kernels: str  # digest of the binary's sources; empty for any binary with such a plan
+    cuda: str  # versions from here on
     torch: str
     cudnn: int | None
     driver: str
