@@ -52,7 +52,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_demo_arguments(parsers["demo"])
     bench.add_arguments(parsers["bench"])
     tuning.add_arguments(parsers["tune"])
-    _add_run_arguments(parsers["run"])
+    run = parsers["run"]
+    run.add_argument("-m", dest="is_module", action="store_true", help="the program is the name of a module")
+    run.add_argument("program", help="a Python file, a folder or zip file with __main__.py, or a module with -m")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     return parser
 
 
@@ -77,12 +80,6 @@ def _picture(text: str) -> Path:
     return path
 
 
-def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is the name of a module")
-    parser.add_argument("program", help="a Python file, a folder or zip file with __main__.py, or a module with -m")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     args = make_parser().parse_args(words)
@@ -96,17 +93,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         from convt_ext.info import print_info
 
         return print_info()
-    if args.command == "check":
-        try:
-            from convt_ext.check import run_check
-        except ModuleNotFoundError as error:
-            return _missing("check", error)
-        return run_check()
     try:
-        from convt_ext.demo.command import run_demo
+        if args.command == "check":
+            from convt_ext import check
+        else:
+            from convt_ext.demo import command as demo
     except ModuleNotFoundError as error:
-        return _missing("demo", error)
-    return run_demo(args.chart, force_cpu=args.cpu, bits=args.exact)
+        print(f"convt_ext {args.command}: {_optional.remedy(error)}", file=sys.stderr)
+        return 2
+    return check.run_check() if args.command == "check" else demo.run_demo(args.chart, args.cpu, args.exact)
 
 
 def _run_program(args: argparse.Namespace) -> int:
@@ -123,11 +118,6 @@ def _run_program(args: argparse.Namespace) -> int:
         sys.path[0] = os.path.dirname(os.path.abspath(args.program))
         runpy.run_path(args.program, run_name="__main__")
     return 0
-
-
-def _missing(command: str, error: ModuleNotFoundError) -> int:
-    print(f"convt_ext {command}: {_optional.remedy(error)}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":

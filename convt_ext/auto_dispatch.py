@@ -143,12 +143,8 @@ class AutoDispatch(NativeConv):
     def choose_now(
         self, direction: int, input: Tensor, weight: Tensor, bias: Tensor | None, grad_output: Tensor | None
     ) -> None:
-        """Makes the final choice of a direction before its first call, by a benchmark unless its result is known.
-
-        Args:
-            input, weight, bias, grad_output: operands of the call's sizes and strides; the forward pass needs no
-                grad_output.
-        """
+        """Makes the final choice of a direction before its first call, by a benchmark unless its result is known. The
+        operands have the call's sizes and strides; the forward pass needs no grad_output."""
         self.choice(direction)
         if direction in self._waiting:
             self._benchmark(direction, input, weight, bias, grad_output)

@@ -108,11 +108,8 @@ def _forward_again(input: Tensor, weight: Tensor, directions: Directions) -> Ten
 
 
 def _only_torch_can(directions: Directions) -> bool:
-    """Returns whether a backward runs in a context that only PyTorch's operator supports.
-
-    Raises:
-        RuntimeError: it does, and the forward pass has an explicit precision.
-    """
+    """Returns whether a backward runs in a context that only PyTorch's operator supports; raises a RuntimeError if it
+    does and the forward pass has an explicit precision."""
     if _transforms_active():  # such as vmap; is_grads_batched=True is none, and runs the op for each batch element
         reason = routing.BACKWARD_IN_TRANSFORM
     elif forward_ad._current_level >= 0:
@@ -220,11 +217,7 @@ class _GradBias(Function):
 
 
 def refuse_tangents(name: str, *tensors: Tensor | None) -> None:
-    """Rejects dual tensors: an op without a forward-mode formula would silently return zero tangents.
-
-    Raises:
-        NotImplementedError: a tensor is dual.
-    """
+    """Rejects dual tensors: an op without a forward-mode formula would silently return zero tangents."""
     if forward_ad._current_level < 0:
         return
     if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):

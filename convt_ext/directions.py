@@ -85,11 +85,7 @@ class Directions:
         """Counts a call, its backward or both for pending benchmarks; `serves` counts eager calls itself."""
 
     def serves(self, input: Tensor, weight: Tensor, bias: Tensor | None, needs_grad_mask: int) -> bool:
-        """Returns whether to run an eager call here rather than with PyTorch's operator.
-
-        Args:
-            needs_grad_mask: a result of `grad_mask_of`.
-        """
+        """Returns whether to run an eager call here rather than with PyTorch's operator."""
         return True
 
 
@@ -179,10 +175,7 @@ class NativeConv(JointGradients):
 
     def forward_then(self, input: Tensor, weight: Tensor, bias: Tensor | None, steps: Sequence[Step]) -> Tensor:
         """Computes `forward` and the steps of an epilogue: in the kernel if it fuses them, else in an in-place pass.
-
-        Args:
-            steps: steps with tensors that broadcast to the result and have its dtype and device.
-        """
+        Tensors of steps broadcast to the result and have its dtype and device."""
         lists = lists_of(steps)
         try:
             return ops.run_forward_then(input, weight, bias, self.call, *lists)

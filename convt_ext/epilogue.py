@@ -107,11 +107,7 @@ def _recordable(module: nn.Module, result: Proxy) -> Callable[..., Any]:
 
 def steps_of(epilogue: Sequence[Any]) -> tuple[Step, ...] | None:
     """Returns the steps that a kernel runs for these entries, or None while torch.fx records the call and an operand
-    has no value yet.
-
-    Raises:
-        TypeError, ValueError: an entry that no kernel supports.
-    """
+    has no value yet. Raises a TypeError or ValueError for an entry that no kernel supports."""
     steps: list[Step] = []
     is_traced = False
     for entry in epilogue:
@@ -124,20 +120,14 @@ def steps_of(epilogue: Sequence[Any]) -> tuple[Step, ...] | None:
 
 
 def check_names(epilogue: Sequence[Any]) -> None:
-    """Checks the entries as `steps_of` does, without the values of operands, which compilers must not read.
-
-    Raises:
-        ValueError: an entry that no kernel supports.
-    """
+    """Checks the entries as `steps_of` does, without the values of operands, which compilers must not read."""
     for entry in epilogue:
         _find(entry)
 
 
 def steps_of_call(function: Any, *arguments: Any, **named: Any) -> Sequence[Step] | None:
-    """Returns the steps that a kernel runs for a call of a PyTorch function with these arguments after the result.
-
-    None if no kernel supports the function with these arguments.
-    """
+    """Returns the steps that a kernel runs for a call of a PyTorch function with these arguments after the result;
+    None if no kernel supports that."""
     of_function = _OF_FUNCTIONS.get(function)
     try:
         return None if of_function is None else of_function(*arguments, **named)
@@ -246,8 +236,10 @@ def _prelu(weight: Tensor) -> Sequence[Step]:
     return (Step(LEAKY_RELU, tensor=weight if weight.numel() == 1 else weight.view(-1, 1, 1)),)
 
 
-def _alone(operation: int, first: float = 0.0, second: float = 0.0) -> Callable[[], Sequence[Step]]:
-    return lambda: (Step(operation, first, second),)
+def _alone(
+    operation: int, first: float = 0.0, second: float = 0.0, open_interval: bool = False
+) -> Callable[[], Sequence[Step]]:
+    return lambda: (Step(operation, first, second, None, open_interval),)
 
 
 def _hardtanh(min_val: Any = -1.0, max_val: Any = 1.0) -> Sequence[Step]:
@@ -263,14 +255,8 @@ def _softplus(beta: Any = 1, threshold: Any = 20) -> Sequence[Step]:
 
 
 _neg = _alone(MULTIPLY, -1.0)
-
-
-def _relu() -> Sequence[Step]:
-    return (Step(CLAMP, 0.0, math.inf, open_interval=True),)
-
-
-def _relu6() -> Sequence[Step]:
-    return _hardtanh(0.0, 6.0)
+_relu = _alone(CLAMP, 0.0, math.inf, open_interval=True)
+_relu6 = _alone(CLAMP, 0.0, 6.0, open_interval=True)
 
 
 def _operand(step: Step) -> Any:

@@ -70,7 +70,10 @@ class Explanation:
         lines.append(f"served by         {self.served_by}: {self.reason}")
         is_ours = self.served_by == "convt_ext"
         if self.plan is not None:
-            lines.append(_kernel_line(self.plan, is_ours))
+            plan, torch_us = self.plan["plan"], self.plan["torch_us"]
+            line = f"{'kernel' if is_ours else 'convt_ext kernel':<18}{plan['kernel']}, estimated"
+            theirs = f"; PyTorch about {torch_us:.1f} us" if torch_us > 0 else ""
+            lines.append(f"{line} {plan['estimate_us']:.1f} us{theirs}")
         if self.gradients:
             lines.append("gradients         " + ", ".join(f"{name}: {who}" for name, who in self.gradients.items()))
         if self.epilogue:
@@ -255,12 +258,6 @@ def _tile(plan: dict[str, Any]) -> str:
             continue
         parts.append(name if value is True else f"{name} {value}")
     return ", ".join(parts)
-
-
-def _kernel_line(answer: dict[str, Any], is_ours: bool) -> str:
-    plan = answer["plan"]
-    line = f"{'kernel' if is_ours else 'convt_ext kernel':<18}{plan['kernel']}, estimated {plan['estimate_us']:.1f} us"
-    return line + (f"; PyTorch about {answer['torch_us']:.1f} us" if answer["torch_us"] > 0 else "")
 
 
 def _plan_lines(answer: dict[str, Any], device: str) -> list[str]:

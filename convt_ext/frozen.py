@@ -175,12 +175,8 @@ class FrozenWeight:
         return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
 
     def run(self, input: Tensor, bias: Tensor | None, directions: NativeConv, steps: Sequence[Step] = ()) -> Tensor:
-        """Computes as `directions.forward_then`, from a packed copy if one can be used.
-
-        Args:
-            input, bias, directions: of `routing.route` for this weight, for a call that records no gradient and that
-                convt_ext computes.
-        """
+        """Computes as `directions.forward_then`, from a packed copy if one can be used, for a call that records no
+        gradient and that convt_ext computes."""
         result = self._run_packed(input, bias, directions, steps)
         if result is not None:
             return result
@@ -269,11 +265,8 @@ class FrozenWeight:
         return _Copy(packed, stream_of(packed))
 
     def _lend(self, copy: _Copy, weight: Tensor) -> None:
-        """Keeps the memory of a copy for a reader that the allocator does not track: a graph, or another stream.
-
-        Args:
-            weight: the tensor with memory that outlives all graphs that read the copy.
-        """
+        """Keeps the memory of a copy for a reader that the allocator does not track: a graph, or another stream. The
+        memory of `weight` outlives all graphs that read the copy."""
         memory = copy.memory
         if memory is None or not memory.is_cuda:
             return

@@ -46,11 +46,7 @@ _aten = torch.ops.aten
 def conv_transpose2d(
     input, weight, bias, stride, padding, output_padding, groups, dilation, requested, epilogue: Sequence[Any]
 ) -> Tensor | None:
-    """Returns the result, or None if the caller must apply PyTorch's functions one after the other.
-
-    Raises:
-        TypeError, ValueError: an entry that no kernel supports; a request that `routing.route` rejects.
-    """
+    """Returns the result, or None if the caller must apply PyTorch's functions one after the other."""
     asked = steps_of(epilogue)
     if asked is None:
         return None
@@ -92,12 +88,8 @@ def conv_transpose2d(
 
 
 def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor) -> Sequence[Step] | None:
-    """Returns the steps with tensors of the result's dtype; None if one changes the result's dtype, size or device.
-
-    Args:
-        size: size of the result as the user sees it.
-        input: has the dtype and device of the result.
-    """
+    """Returns the steps with tensors of the result's dtype; None if one changes the result's dtype, device (those of
+    `input`) or size (as the user sees it)."""
     ready = []
     for step in steps:
         if step.tensor is not None:

@@ -91,12 +91,9 @@ class ConvTransposeMixin(_Base):
         output_padding = self.output_padding
         if output_size is not None:
             output_padding = self._asked_output_padding(input, output_size)
+        function: Any = conv_transpose1d if len(self.kernel_size) == 1 else conv_transpose2d
         if self._frozen is not None and is_compiling() and not torch.is_grad_enabled():
-            return traced_of_frozen(
-                input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation,
-                self.precision, self.backend,
-            )  # fmt: skip
-        function = conv_transpose1d if len(self.kernel_size) == 1 else conv_transpose2d
+            function = traced_of_frozen
         return function(
             input,
             self.weight,

@@ -16,31 +16,6 @@ from . import _extension
 from ._torch import conv_flop_count, disable_current_modes, register_flop_formula
 from .geometry import input_length, kernel_length, memory_format, output_size
 
-forward: Any = None
-run_forward: Any = None  # for eager calls: `forward` with its arguments by number, below autograd
-run_forward_then: Any = None  # `run_forward` with the steps of an epilogue (epilogue.py)
-run_forward_packed: Any = None  # `run_forward_then` with memory for the packed weight, below autograd
-finish: Any = None  # the steps of an epilogue, in place, below autograd
-run_gradients: Any = None  # for eager backwards: the gradients that a mask selects, in one call
-run_recorded: Any = (
-    None  # for eager calls: `run_forward_then`, recorded by an autograd node of PyTorch (kernels/binding/eager.cpp)
-)
-autocast: Any = None  # a cast that PyTorch's autocast caches, if this PyTorch exports the function
-grad_input: Any = None
-grad_weight: Any = None
-grad_bias: Any = None
-plan: Any = None
-plan_ahead: Any = None
-explain: Any = None
-contenders: Any = None
-device: Any = None
-
-
-def _raises_as_torch(op: Any) -> Any:
-    """Makes an op raise PyTorch's exception types, for all calls from Python, also in compiled programs."""
-    op._op = _raising(op._op)
-    return op
-
 
 def _raising(run: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the function of an op so that it raises PyTorch's exception types.
@@ -85,6 +60,44 @@ def _raise_as_torch(words: str) -> bool:
     return False
 
 
+def _op(name: str) -> Any:
+    """Returns an op of the binary, None without a binary."""
+    return None if _extension.load_error is not None else getattr(torch.ops.convt_ext, name).default
+
+
+def _raising_op(name: str) -> Any:
+    """Returns an op that raises PyTorch's exception types, for all calls from Python, also in compiled programs."""
+    op = _op(name)
+    if op is not None:
+        op._op = _raising(op._op)
+    return op
+
+
+def _raising_function(name: str) -> Any:
+    """Returns the function that such an op calls, without 0.2 us of Python in between."""
+    op = _raising_op(name)
+    return None if op is None else op._op
+
+
+forward = _raising_op("forward")
+grad_input = _raising_op("grad_input")
+grad_weight = _raising_op("grad_weight")
+grad_bias = _raising_op("grad_bias")
+run_forward = _raising_function("_forward")  # for eager calls: `forward` with its arguments by number, below autograd
+run_forward_then = _raising_function("_forward_then")  # `run_forward` with the steps of an epilogue (epilogue.py)
+run_forward_packed = _raising_function("_forward_packed")  # `run_forward_then` with memory for the packed weight
+finish = _raising_function("_finish")  # the steps of an epilogue, in place, below autograd
+run_gradients = _raising_function("_gradients")  # for eager backwards: the gradients that a mask selects, in one call
+# For eager calls: `run_forward_then`, recorded by an autograd node of PyTorch (kernels/binding/eager.cpp).
+run_recorded: Any = None
+autocast: Any = None  # a cast that PyTorch's autocast caches, if this PyTorch exports the function
+plan = _op("plan")
+plan_ahead = _op("plan_ahead")
+explain = _op("explain")
+contenders = _op("contenders")
+device = _op("device")
+
+
 # The arguments of eager calls by their number in the binary, and the reverse.
 _numbers_of: dict[int, tuple[int, ...]] = {}
 _calls: dict[tuple[int, ...], int] = {}
@@ -123,10 +136,6 @@ def fake_forward(
 def fake_run_forward(input, weight, bias, call, *others) -> torch.Tensor:
     """As `fake_forward`, for the ops of eager calls; an epilogue changes neither size nor format."""
     return fake_forward(input, weight, bias, *arguments_of(call))
-
-
-def fake_finish(result, exact, operations, numbers, tensors) -> None:
-    """Does nothing: the steps are computed in place."""
 
 
 def fake_run_gradients(grad_output, input, weight, call, needs_grad_mask) -> tuple[torch.Tensor | None, ...]:
@@ -203,24 +212,9 @@ def gradients_flops(grad_output_shape, input_shape, weight_shape, call, needs_gr
 
 
 if _extension.load_error is None:
-    forward = _raises_as_torch(torch.ops.convt_ext.forward.default)
-    # The function that an op calls, without 0.2 us of Python in between.
-    run_forward = _raises_as_torch(torch.ops.convt_ext._forward.default)._op
-    run_forward_then = _raises_as_torch(torch.ops.convt_ext._forward_then.default)._op
-    run_forward_packed = _raises_as_torch(torch.ops.convt_ext._forward_packed.default)._op
-    finish = _raises_as_torch(torch.ops.convt_ext._finish.default)._op
-    run_gradients = _raises_as_torch(torch.ops.convt_ext._gradients.default)._op
     run_recorded = _raising(torch.ops.aten.convolution_overrideable.default._op)
     if _extension.has_autocast():
         autocast = torch.ops.convt_ext._autocast.default._op
-    grad_input = _raises_as_torch(torch.ops.convt_ext.grad_input.default)
-    grad_weight = _raises_as_torch(torch.ops.convt_ext.grad_weight.default)
-    grad_bias = _raises_as_torch(torch.ops.convt_ext.grad_bias.default)
-    plan = torch.ops.convt_ext.plan.default
-    plan_ahead = torch.ops.convt_ext.plan_ahead.default
-    explain = torch.ops.convt_ext.explain.default
-    contenders = torch.ops.convt_ext.contenders.default
-    device = torch.ops.convt_ext.device.default
     _registered: tuple[tuple[str, Any, Any], ...] = (
         ("forward", fake_forward, forward_flops),
         ("grad_input", fake_grad_input, grad_input_flops),
@@ -229,7 +223,7 @@ if _extension.load_error is None:
         ("_forward", fake_run_forward, forward_flops),
         ("_forward_then", fake_run_forward, forward_flops),
         ("_forward_packed", fake_run_forward, forward_flops),
-        ("_finish", fake_finish, None),
+        ("_finish", lambda *arguments: None, None),
         ("_gradients", fake_run_gradients, gradients_flops),
     )
     for _name, _fake, _flops in _registered:

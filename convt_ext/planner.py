@@ -99,10 +99,7 @@ class Problem(NamedTuple):
 
     def tensor_bytes(self) -> int:
         """Returns the bytes of input, weight and result."""
-        result = output_size(
-            self.input_size, self.weight_size, self.stride, self.padding, self.output_padding, self.groups,
-            self.dilation,
-        )  # fmt: skip
+        result = output_size(self.input_size, self.weight_size, *self[5:10])
         return self.dtype.itemsize * sum(math.prod(size) for size in (self.input_size, self.weight_size, result))
 
     def _question(self, direction: int) -> tuple[Any, ...]:
@@ -116,9 +113,6 @@ def best_plan(problem: Problem, direction: int = 0, preferred: int = 0) -> BestP
     Args:
         direction: 0 forward pass, 1 gradient of the input, 2 gradient of the weight.
         preferred: the number of the candidate that is preferred to the planner's choice.
-
-    Raises:
-        RuntimeError: invalid sizes or arguments.
     """
     with disable_current_modes():
         answer = ops.plan(*problem._question(direction), preferred)
@@ -134,23 +128,16 @@ def plan_ahead(problem: Problem, directions: Sequence[int]) -> None:
 
 
 def contenders(problem: Problem, direction: int = 0) -> list[Contender]:
-    """Returns the few plans that may be the fastest, the planner's choice first; empty if no kernel fits.
-
-    For the gradient of the weight in the exact classes, returns only the planner's choice, because it determines the
-    order of accumulation.
-    """
+    """Returns the few plans that may be the fastest, the planner's choice first; empty if no kernel fits."""
     with disable_current_modes():
         answer = ops.contenders(*problem._question(direction))
     found = [Contender(answer[i], answer[i + 1] * 1e-3, answer[i + 2]) for i in range(0, len(answer), 3)]
+    # The plan of the weight's gradient determines the order of accumulation of the exact classes.
     return found[:1] if direction == 2 and problem.code in EXACT_CODES else found
 
 
 def plan(problem: Problem, direction: int = 0) -> dict[str, Any] | None:
-    """Returns the planner's whole answer; None without a binary. Launches nothing.
-
-    Returns:
-        A dict with "problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us" and "torch_us"
-        (PyTorch's time in that precision: a cautious estimate, 0 if unknown).
+    """Returns the planner's whole answer (see `explain.Explanation`); None without a binary.
 
     Raises:
         ValueError, RuntimeError: a problem or GPU without any plan.

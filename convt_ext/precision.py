@@ -16,6 +16,7 @@ A call may run in a stricter class than the requested one. Reads PyTorch's switc
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -59,6 +60,9 @@ _FIRST_WITH_CORES = (8, 0)
 cudnn_enabled = _torch.get_cudnn_enabled
 _fp32_precision = _torch.get_fp32_precision
 
+# Returns PyTorch's float32 precision of convolutions, which applies while cuDNN is enabled.
+tf32_switch = functools.partial(_fp32_precision, "cuda", "conv")
+
 
 class Selection(NamedTuple):
     """The class of a call, and what may run it."""
@@ -99,13 +103,8 @@ def select(asked: Request, dtype: torch.dtype, by_switches: str, was_float32: bo
 
 
 def explicit_class(dtype: torch.dtype, precision: str, from_keyword: bool, was_float32: bool = False) -> str | None:
-    """Returns the class that an explicit precision selects for `dtype`; None if `flags` do not apply to it.
-
-    `was_float32`: the input is float32, and autocast casts it to `dtype`.
-
-    Raises:
-        ValueError: a keyword that does not support the dtype.
-    """
+    """Returns the class that an explicit precision selects for `dtype`; None if `flags` do not apply to it. Raises a
+    ValueError for a keyword that does not support the dtype."""
     if precision == "half" and dtype in _HALVES:
         return _HALVES[dtype]
     if precision in ("exact", "ieee"):
@@ -143,18 +142,13 @@ def class_by_switches(dtype: torch.dtype, capability: tuple[int, int], exporting
     """
     if dtype is torch.float32:
         cudnn = exporting or cudnn_enabled()
-        switch = _fp32_precision("cuda", "conv") if cudnn else _fp32_precision("cuda", "matmul")
+        switch = tf32_switch() if cudnn else _fp32_precision("cuda", "matmul")
         if switch == "tf32" and capability >= (8, 0):
             return "tf32"
         return "ieee" if cudnn else "aten"
     if dtype is torch.float64:
         return "ieee"
     return _HALVES[dtype]
-
-
-def tf32_switch() -> str:
-    """Returns PyTorch's float32 precision of convolutions, which applies while cuDNN is enabled."""
-    return _fp32_precision("cuda", "conv")
 
 
 def has_estimates(served: str, capability: tuple[int, int]) -> bool:

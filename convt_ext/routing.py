@@ -98,12 +98,8 @@ def route(
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Returns operands and directions of a call that convt_ext runs, or the reason why PyTorch's operator runs it.
 
-    Not for traced code (see compile/tracing.py). The returned operands are those of the
-    two-dimensional problem, which has height 1 if `dims` is 1. They are cast if autocast is on; `lowers` overrides
-    whether it is.
-
-    Raises:
-        ValueError: a precision that the dtype does not support, or that the backend does not compute.
+    Not for traced code (see compile/tracing.py). The returned operands are those of the two-dimensional problem. They
+    are cast if autocast is on; `lowers` overrides whether it is. Raises the errors of `precision.select`.
     """
     if type(input) not in PLAIN or type(weight) not in PLAIN or (bias is not None and type(bias) not in PLAIN):
         return NOT_PLAIN
@@ -326,27 +322,15 @@ def refuse_eager(reason: Reason, dtype: torch.dtype, requested: str | None, devi
 def refuse_if_requested(
     reason: Reason, dtype: torch.dtype, keywords: str | None, in_force: str | None, by_switches: str
 ) -> None:
-    """Raises if the request asks for a kernel of convt_ext, which `reason` (with a remedy) prevents.
-
-    Args:
-        keywords, in_force: the encoded requests of the call's keywords and of `flags`.
-        by_switches: the class in which PyTorch's operator would compute.
-
-    Raises:
-        RuntimeError: states request, reason and remedy.
-        ValueError: a precision that the dtype does not support, or that the backend does not compute.
-    """
+    """Raises if the encoded requests of the call's keywords or of `flags` ask for a kernel of convt_ext, which `reason`
+    (with a remedy) prevents. `by_switches` is the class in which PyTorch's operator would compute."""
     asked = request.merged(keywords, in_force)
     if precisions.select(asked, dtype, by_switches).backend == "convt_ext":
         refuse(reason, asked.precision, asked.backend)
 
 
 def refuse(reason: Reason, precision: str | None, backend: str | None = None) -> NoReturn:
-    """Raises, because `reason` (which has a remedy) prevents what a call requests.
-
-    Raises:
-        RuntimeError: states request, reason and remedy.
-    """
+    """Raises a RuntimeError, because `reason` (which has a remedy) prevents what a call requests."""
     asked = request.keywords_of(precision, backend)
     raise RuntimeError(
         f"{asked} asks for a kernel of convt_ext, which cannot run this call: {reason.text}. "

@@ -87,11 +87,7 @@ def enter(requested: str | None, owner: object) -> None:
 
 
 def leave(owner: object) -> None:
-    """Removes the innermost entry of `owner` from the stack.
-
-    Raises:
-        RuntimeError: this context has no such entry.
-    """
+    """Removes the innermost entry of `owner` from the stack; raises a RuntimeError if this context has none."""
     if is_dynamo_compiling():
         requests = _traced.requests
         if requests:

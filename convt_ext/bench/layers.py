@@ -11,7 +11,7 @@ import fnmatch
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 Pair = tuple[int, int]
 
@@ -106,16 +106,6 @@ BUILT_IN: tuple[Layer, ...] = (
 KERNELBENCH: tuple[Layer, ...] = tuple(layer for layer in BUILT_IN if layer.name.startswith("kb"))
 
 
-class Named(Protocol):
-    """Anything with a name."""
-
-    @property
-    def name(self) -> str: ...
-
-
-_Named = TypeVar("_Named", bound=Named)
-
-
 def select_layers(layers: Sequence[Layer], patterns: Iterable[str]) -> list[Layer]:
     """Returns the layers with a name that matches any pattern (``all``, a name or a glob), in table order.
 
@@ -125,8 +115,8 @@ def select_layers(layers: Sequence[Layer], patterns: Iterable[str]) -> list[Laye
     return select_named(layers, patterns, "layer")
 
 
-def select_named(named: Sequence[_Named], patterns: Iterable[str], kind: str) -> list[_Named]:
-    """Selects named objects as `select_layers` selects layers; the error message contains `kind` and ``--<kind>s``."""
+def select_named(named: Sequence[Any], patterns: Iterable[str], kind: str) -> list[Any]:
+    """Selects objects with a name as `select_layers` does; the error message contains `kind` and ``--<kind>s``."""
     chosen: set[str] = set()
     for pattern in patterns:
         matches = {one.name for one in named if pattern in ("all", one.name) or fnmatch.fnmatchcase(one.name, pattern)}
@@ -161,28 +151,11 @@ def read_csv(path: Path | str) -> list[Layer]:
             seen[source] += 1
             name = source if seen[source] == 1 else f"{source}/{seen[source]}"
             try:
-                layers.append(_layer_of_row(name, row))
+                n, c_in, c_out, k_h, k_w, s_h, s_w, p_h, p_w, op_h, op_w, groups, d_h, d_w, h, w = (
+                    int(row[column]) for column in _CSV_NUMBERS
+                )
+                steps = (k_h, k_w), (s_h, s_w), (p_h, p_w), (op_h, op_w), groups, (d_h, d_w)
+                layers.append(Layer(name, n, c_in, c_out, h, w, *steps, bias=bool(int(row["bias"]))))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"--csv: {path} line {reader.line_num}: {error}") from error
     return layers
-
-
-def _layer_of_row(name: str, row: dict[str, str]) -> Layer:
-    def pair(first: str, second: str) -> Pair:
-        return int(row[first]), int(row[second])
-
-    return Layer(
-        name=name,
-        n=int(row["N"]),
-        c_in=int(row["Cin"]),
-        c_out=int(row["Cout"]),
-        h=int(row["H"]),
-        w=int(row["W"]),
-        k=pair("kh", "kw"),
-        s=pair("sh", "sw"),
-        p=pair("ph", "pw"),
-        op=pair("oph", "opw"),
-        g=int(row["groups"]),
-        d=pair("dh", "dw"),
-        bias=bool(int(row["bias"])),
-    )

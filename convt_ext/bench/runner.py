@@ -63,21 +63,13 @@ class Settings:
 
 
 def run(
-    settings: Settings,
-    timer: Timer,
-    rates: floors.Rates | None,
-    free_bytes: Callable[[], int | None],
+    settings: Settings, timer: Timer, rates: floors.Rates | None, free_bytes: Callable[[], int | None]
 ) -> Iterator[Row | Skipped]:
     """Yields a row per measurement, or one ``Skipped`` for a layer and dtype that does not fit into memory.
 
     Args:
-        settings: what to measure.
-        timer: measures one call.
         rates: ceilings of the GPU, None when unknown (``floor_us`` is then null).
         free_bytes: memory left on the device, None when unlimited.
-
-    Raises:
-        DeviceLostError: the GPU stopped responding.
     """
     by_dtype = {mode.dtype: [m for m in settings.modes if m.dtype is mode.dtype] for mode in settings.modes}
     with cudnn_benchmark():

@@ -36,9 +36,7 @@ class Timer(Protocol):
 class CudaTimer:
     """Times calls on one CUDA device.
 
-    Args:
-        device: the device that the calls run on.
-        budget_ms: GPU time for the measurement of each call: 10 to 400 repetitions, or 3 if one exceeds the budget.
+    `budget_ms` is the GPU time for each call: 10 to 400 repetitions, or 3 if one exceeds the budget.
     """
 
     def __init__(self, device: torch.device, budget_ms: float = 100.0) -> None:

@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from .. import _extension, planner, precision
 from ..geometry import suggests_channels_last
 from ..tuning import benchmark, choices, files
-from . import costs, inductor, loading, measure, mode, pointwise, readers, steps, traced_ops
+from . import costs, inductor, measure, mode, pointwise, readers, steps, traced_ops
 from .costs import Layer, Times
 from .mode import AUTO, BARE, ORIGINAL
 
@@ -62,11 +62,7 @@ class Site(NamedTuple):
 
 
 def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, LayerChoice]:
-    """Returns the choice for each op of convt_ext.
-
-    Args:
-        chains: the operations that can be fused into each op, by its node, as fusion.py finds them.
-    """
+    """Returns the choice for each op of convt_ext. `chains` are the operations that can be fused into each of them."""
     found = _of_graph(graph, chains)
     for node, choice in found.items():
         _LOG.info("%s: %s", node.name, choice)
@@ -201,7 +197,7 @@ def _is_all_by_torch(node: Node) -> bool:
         directions += [direction] if value is None or value.requires_grad else []
     numbers: Any = node.args[3]
     device = pointwise.value_of(node).device  # type: ignore[union-attr]
-    loading.choose(directions, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
+    measure.choose(directions, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
     return all(costs.known_choice(problem, one).by_torch for one in directions)
 
 

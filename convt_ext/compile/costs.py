@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 from .. import planner
+from ..epilogue import CLAMP
 from ..geometry import output_size, result_is_channels_last
 from ..precision import cudnn_enabled
 from ..tuning import benchmark, choices
@@ -75,26 +76,21 @@ def known_times(problem: planner.Problem) -> Times:
     is_measured = choice.source != choices.ESTIMATED
     if choice.by_torch:  # convt_ext's op would run PyTorch's operator
         return Times(torch_us, torch_us, "", None, is_measured)
-    return Times(choice.ours_us, torch_us, _fusing_family(problem, choice.candidate), None, is_measured)
-
-
-def _fusing_family(problem: planner.Problem, candidate: int) -> str:
     answer = planner.plan(problem) or {}
-    plan = answer["candidates"][candidate] if candidate else answer.get("plan", {})
-    return plan["family"] if plan.get("fuses") else ""
+    plan = answer["candidates"][choice.candidate] if choice.candidate else answer.get("plan", {})
+    family = plan["family"] if plan.get("fuses") else ""
+    return Times(choice.ours_us, torch_us, family, None, is_measured)
 
 
 def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str, float]:
     """Returns the time of each alternative, including the passes around the layer; FUSED only if it saves a pass.
 
-    Args:
-        times: times in that layout.
-        channels_last: whether the network is channels_last, regardless of the strides in the graph.
+    `times` are those of the network's layout, which may differ from the strides in the graph.
     """
     problem = layer.problem
     itemsize = problem.dtype.itemsize
     result_size = output_size(problem.input_size, problem.weight_size, *problem[5:10])
-    result_bytes, operand_bytes = itemsize * math.prod(result_size), itemsize * layer.steps.num_operands()
+    result_bytes, operand_bytes = itemsize * math.prod(result_size), itemsize * sum(map(math.prod, layer.steps.sizes))
     pass_us = _LAUNCH_US + _moved_us(problem, 2 * result_bytes + operand_bytes)
     before_us = behind_us = 0.0
     if channels_last and layer.copies_input:
@@ -111,7 +107,8 @@ def of_alternatives(layer: Layer, times: Times, channels_last: bool) -> dict[str
         fused_us = times.fused_us
         if fused_us is None and times.family and layer.steps.fit(times.family, result_size):
             _, num_sms, _, _, mhz, _ = problem.device
-            of_steps = _SIMPLE_US if layer.steps.are_simple() else _FUNCTION_US
+            are_simple = all(operation <= CLAMP for operation in layer.steps.operations)  # with numbers
+            of_steps = _SIMPLE_US if are_simple else _FUNCTION_US
             least_us = of_steps * 1e-6 * math.prod(result_size) * planner.H200[1] * planner.H200[4] / (num_sms * mhz)
             fused_us = times.ours_us + max(_FUSED * times.ours_us, least_us) + _moved_us(problem, operand_bytes)
         elif fused_us is None:

@@ -25,7 +25,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .. import _torch, epilogue, fused, ops
 from ..planner import EXACT_CODES
-from . import choice, mode, pointwise, traced_epilogues, traced_ops, version
+from . import choice, mode, pointwise, traced_epilogues, traced_ops
 
 # Our ops, and what they become.
 _THEN = {traced_ops.forward: traced_epilogues.forward_then, ops.forward: traced_epilogues.forward_then_by_name}
@@ -45,7 +45,7 @@ class Fusion(CustomGraphPass):
     def uuid(self) -> Any | None:
         """Returns the identity of the passes in caches of compiled graphs; None if one of them has none."""
         names = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.before]
-        return None if None in names else (version.number(), *choice.inputs(), *names)
+        return None if None in names else (traced_ops.version(), *choice.inputs(), *names)
 
 
 def install() -> None:
@@ -155,11 +155,9 @@ def _is_alike(value: torch.Tensor | None, like: torch.Tensor) -> bool:
     )
 
 
-_CHANGING_OPERATORS = frozenset({
-    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
-    operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift, operator.imatmul, operator.setitem,
-    operator.delitem,
-})  # fmt: skip
+_CHANGING_OPERATORS = frozenset((operator.setitem, operator.delitem)) | {
+    getattr(operator, name) for name in dir(operator) if name.startswith("i") and hasattr(operator, name[1:])
+}
 
 
 def _changes_nothing(node: Node) -> bool:

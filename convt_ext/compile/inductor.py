@@ -33,7 +33,7 @@ from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
 from ..tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
-from . import loading, mode, traced_epilogues, traced_ops
+from . import measure, mode, traced_epilogues, traced_ops
 
 
 @functools.cache
@@ -91,7 +91,9 @@ def _asks_to_turn(graph: torch.fx.Graph) -> bool:
 
 def _teach_partitioner() -> None:
     """Adds the ops to the list of compute-intensive ops, which the partitioner creates for each graph."""
-    ops = [getattr(torch.ops.convt_ext, name) for name in _COMPUTE_INTENSIVE]
+    # The ops of the graphs that are partitioned: without an explicit precision, and with one.
+    names = "conv_transpose2d", "conv_transpose2d_then", "conv_transpose2d_backward"
+    ops = [getattr(torch.ops.convt_ext, name) for name in (*names, "forward", "grad_input", "grad_weight")]
 
     def with_ours() -> Any:
         op_types = make_list()
@@ -104,17 +106,11 @@ def _teach_partitioner() -> None:
         partitioners.get_default_op_list = with_ours
 
 
-# The ops of the graphs that are partitioned: without an explicit precision, and with one.
-_COMPUTE_INTENSIVE = (
-    "conv_transpose2d", "conv_transpose2d_then", "conv_transpose2d_backward", "forward", "grad_input", "grad_weight",
-)  # fmt: skip
-
-
 class _DirectCall(ir.FallbackKernel):
     """An op as a direct call of its Python function in the compiled program.
 
     PyTorch's dispatcher would double the host time. The program selects the implementation of the op when it is loaded
-    (loading.py).
+    (measure.py).
     """
 
     def codegen(self, wrapper: Any) -> None:
@@ -124,12 +120,12 @@ class _DirectCall(ir.FallbackKernel):
             wrapper.add_import_once(f"from {module} import {name} as {self.python_kernel_name}")
             operands = self._operands()
             if operands is not None:
-                wrapper.add_import_once(f"from {loading.__name__} import choose as convt_ext_choose")
+                wrapper.add_import_once(f"from {measure.__name__} import choose as convt_ext_choose")
                 wrapper.add_import_once(f"convt_ext_choose({', '.join(map(repr, operands))})")
         super().codegen(wrapper)
 
     def _operands(self) -> tuple[Any, ...] | None:
-        """Returns the arguments of `loading.choose`; None if sizes or strides are symbols."""
+        """Returns the arguments of `measure.choose`; None if sizes or strides are symbols."""
         arguments, _ = self.unflatten_args(self.inputs, self.constant_args)
         if self.op_overload is traced_ops.backward:
             _, input, weight, numbers, _, needs_grad = arguments

@@ -1,8 +1,11 @@
-"""Times a layer on the GPU while a program is compiled: convt_ext's op, with and without steps, and PyTorch's operator.
+"""Times a layer on the GPU while a program is compiled, and benchmarks its directions when the program is loaded.
 
-Called by choice.py and loading.py if `torch.backends.cudnn.benchmark` requests measurements. Operands are random, of
-the layer's sizes. The benchmark of eager calls selects the plan and stores its choice, so the compiled program runs the
-plan that was timed here.
+Called if `torch.backends.cudnn.benchmark` requests measurements: `times` by choice.py for convt_ext's op, with and
+without steps, and PyTorch's operator; `choose` by compiled programs when they are loaded, also from a cache on disk
+(inductor.py writes these calls), and by choice.py for layers that train. Eager calls are benchmarked after some hundred
+calls, but a compiled program usually runs often, and a CUDA graph keeps the choices of its first run. Operands are
+random, of the layer's sizes. The benchmark of eager calls selects the plan and stores its choice, so the compiled
+program runs the plan that was timed here.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from torch import Tensor
 
 from .. import ops, planner
 from .._torch import disable_current_modes
+from ..auto_dispatch import AutoDispatch
 from ..directions import NativeConv, torch_forward
-from ..geometry import memory_format
+from ..geometry import memory_format, output_size
 from ..gpu_clock import GpuClock
 from ..tuning import benchmark
 from ..tuning.choices import FORWARD, find, remember
+from . import traced_ops
 from .costs import Times, known_times
 from .steps import Steps
 
@@ -37,12 +42,8 @@ def is_possible(device: torch.device) -> bool:
 
 
 def times(problem: planner.Problem, has_bias: bool, steps: Steps, device: torch.device) -> Times:
-    """Returns cached times of a layer in the layout of the problem; those of the cost model if it cannot be measured.
-
-    Args:
-        problem: a problem without a bias.
-        steps: the steps that may be fused.
-    """
+    """Returns cached times of a layer in the layout of the problem, which has no bias; those of the cost model if it
+    cannot be measured."""
     key = problem, has_bias, steps, device
     if key not in _known:
         try:
@@ -103,3 +104,39 @@ def time_calls(calls: Sequence[Callable[[], Any]], device: torch.device) -> list
         return [clock.times_us(calls, flush) for _ in range(_ROUNDS)]
 
     return [statistics.median(of_call) for of_call in zip(*benchmark.timed(rounds, device), strict=True)]
+
+
+Strided = tuple[Sequence[int], Sequence[int]]  # the sizes and strides of a tensor
+
+
+def choose(
+    directions: Sequence[int],
+    input: Strided,
+    weight: Strided,
+    has_bias: bool,
+    numbers: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Makes the final choices for these directions of `convt_ext::conv_transpose2d` (traced_ops.py) if PyTorch's
+    switches request benchmarks; else does nothing."""
+    if not is_possible(device):
+        return
+    try:
+        with torch.no_grad(), disable_current_modes():
+            generator = torch.Generator(device).manual_seed(0)
+            drawn = partial(random_tensor, dtype=dtype, device=device, generator=generator)
+            x, w = drawn(*input), drawn(*weight)
+            size = output_size(x.shape, w.shape, *traced_ops.arguments_of(numbers))
+            bias = drawn(size[1:2], (1,)) if has_bias else None
+            chosen = traced_ops.directions_now(x, w, bias, numbers)
+            if not isinstance(chosen, AutoDispatch):
+                return
+            grad_output = None
+            if any(direction != FORWARD for direction in directions):
+                channels_last = memory_format(traced_ops.result_format(x, w, numbers))
+                grad_output = drawn(size, torch.empty(size, device="meta", memory_format=channels_last).stride())
+            for direction in directions:
+                chosen.choose_now(direction, x, w, bias, grad_output)
+    except RuntimeError:  # usually out of memory: the cost model's choice then runs
+        return

@@ -67,8 +67,7 @@ def value_of(node: Any) -> FakeTensor | None:
 def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces] | None:
     """Returns a function that makes the node's steps on `result`, one of its operands; None if no kernel supports it.
 
-    Args:
-        rounds_each: the result is rounded to its dtype after each step, so one operation must not become several.
+    If `rounds_each`, each step rounds to the result's dtype, so one operation must not become several.
     """
     call = _call_of(node, result)
     like = value_of(result)
@@ -78,7 +77,9 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
     if function is F.batch_norm:
         return _batch_norm(like, rounds_each, **named)
     if function in (torch.clamp_min, torch.clamp_max):
-        arguments, named = _bound(function, *arguments, **named)
+        if arguments:
+            named = {"min" if function is torch.clamp_min else "max": arguments[0]}
+            arguments = ()
         function = torch.clamp
     if function is torch.prelu:
         return _prelu(like, *arguments, **named)
@@ -105,7 +106,8 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
         return None
     if alpha == 1:
         return lambda: [(step, operand if step.tensor is value else None) for step in steps]
-    if type(alpha) not in (int, float) or not _is_small(value, like):
+    # The cost of a pass over the value must be negligible compared with a pass over the result.
+    if type(alpha) not in (int, float) or not statically_known_true(value.numel() <= like.shape[1]):
         return None
     return lambda: [(step, (Proxy(operand) * alpha).node if step.tensor is value else None) for step in steps]
 
@@ -142,12 +144,6 @@ def _named_arguments(function: FunctionType, arguments: Sequence[Any], named: di
         return dict(inspect.signature(function).bind(*arguments, **named).arguments)
     except (TypeError, ValueError):
         return {}
-
-
-def _bound(function: Any, *arguments: Any, **named: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Returns arguments of clamp for those of clamp_min or clamp_max."""
-    name = "min" if function is torch.clamp_min else "max"
-    return (), ({name: arguments[0]} if arguments else named)
 
 
 def _prelu(like: FakeTensor, weight: Any) -> Callable[[], Pieces] | None:
@@ -207,8 +203,3 @@ def _fits(value: Tensor, like: Tensor) -> bool:
         return False
     sizes = zip(reversed(value.shape), reversed(like.shape), strict=False)
     return all(statically_known_true(size == 1) or statically_known_true(size == whole) for size, whole in sizes)
-
-
-def _is_small(value: Tensor, like: Tensor) -> bool:
-    """Returns whether the cost of a pass over the value is negligible compared with a pass over the result."""
-    return statically_known_true(value.numel() <= like.shape[1])

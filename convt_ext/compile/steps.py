@@ -5,7 +5,6 @@ Called by choice.py, costs.py and measure.py.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,14 +35,6 @@ class Steps(NamedTuple):
     sizes: tuple[tuple[int, ...], ...] = ()
     are_computed: bool = False  # a kernel computes some of the tensors first, such as the factors of a BatchNorm
 
-    def num_operands(self) -> int:
-        """Elements of all tensors."""
-        return sum(map(math.prod, self.sizes))
-
-    def are_simple(self) -> bool:
-        """Returns whether all steps are sums, products and clamps with numbers."""
-        return all(operation <= CLAMP for operation in self.operations)
-
     def fit(self, family: str, result_size: Sequence[int]) -> bool:
         """Returns whether kernels of a family that fuses steps run all steps, so that no pass remains."""
         sizes, free = iter(self.sizes), 0
@@ -65,11 +56,6 @@ def _kind(size: tuple[int, ...], result_size: Sequence[int]) -> int:
     return _RESULT if padded == tuple(result_size) else _OTHER
 
 
-def _is_view(node: Node) -> bool:
-    """Whether it is a view of a tensor of the graph, for which no kernel runs."""
-    return node.target == "view" and pointwise.value_of(node.args[0]) is not None
-
-
 def of_chain(node: Node, chain: Sequence[Any]) -> Steps:
     """The steps of the operations that fusion.py has found after one of our ops. The graph stays as it is."""
     graph, before = node.graph, set(node.graph.nodes)
@@ -80,7 +66,9 @@ def of_chain(node: Node, chain: Sequence[Any]) -> Steps:
     values = [pointwise.value_of(operand) for operand in operands]
     # A tensor that is made for a step contains an element for each channel.
     sizes = tuple((channels, 1, 1) if value is None else tuple(value.shape) for value in values)
-    are_computed = any(value is None and not _is_view(one) for one, value in zip(operands, values, strict=True))
+    made = [one for one, value in zip(operands, values, strict=True) if value is None]
+    # No kernel runs for a view of a tensor of the graph.
+    are_computed = any(one.target != "view" or pointwise.value_of(one.args[0]) is None for one in made)
     operations, numbers, _ = lists_of([step._replace(tensor=operand) for step, operand in pieces])  # type: ignore[arg-type]
     for one in reversed([one for one in graph.nodes if one not in before]):
         graph.erase_node(one)

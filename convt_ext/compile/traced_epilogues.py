@@ -65,9 +65,7 @@ def _run_by_name(input, weight, bias, stride, padding, output_padding, groups, d
     return directions.forward_then(input, weight, bias, steps_in(operations, scalars, tensors))
 
 
-@functools.lru_cache(256)
-def _named_directions(arguments: tuple[Any, ...]) -> NativeConv:
-    return NativeConv(arguments)
+_named_directions = functools.lru_cache(256)(NativeConv)
 
 
 def _fake(input, weight, bias, numbers, channels_last, operations, scalars, tensors) -> Tensor:

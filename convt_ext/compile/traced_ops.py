@@ -6,7 +6,7 @@
         bool[2]? channels_last, bool[2] wanted) -> (Tensor, Tensor)
 
 `numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
-arguments. The version number (version.py) follows, which no op reads, and then flags: `TURNS`, `FROZEN` and `COPIES`.
+arguments. The number `version()` follows, which no op reads, and then flags: `TURNS`, `FROZEN` and `COPIES`.
 The memory formats of the results follow from the strides of input and weight, as for PyTorch's operator, until a
 compiler sets them, because the code around a result is compiled for its strides (inductor.py). A program is compiled
 for these numbers and for the sizes of the weight, as with PyTorch's operator, and for any input size.
@@ -19,7 +19,10 @@ pointwise steps.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +45,16 @@ _num_dispatch_modes = _torch.num_dispatch_modes
 # `convt_ext.freeze` was called for the weight, which autocast has not cast. `COPIES`: the program may use the copies
 # that `freeze` keeps; it is no CUDA graph, which would not notice a write to the weight.
 TURNS, FROZEN, COPIES = 1, 2, 3
+
+
+@functools.cache
+def version() -> int:
+    """Returns a digest of the sources that compiled programs depend on, 48 bits. PyTorch's caches on disk identify a
+    program by its graph, which contains this number, so they do not return a program of other code."""
+    folder = Path(__file__).parent
+    others = (folder.parent / name for name in ("epilogue.py", "frozen.py", "fused.py", "ops.py"))
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in (*sorted(folder.glob("*.py")), *others)))
+    return int.from_bytes(digest.digest()[:6], "big")
 
 
 def flags_of(numbers: Sequence[int]) -> Sequence[int]:

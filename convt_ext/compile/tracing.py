@@ -20,7 +20,7 @@ from .. import _extension, _torch, autocast, ops, planner, request, routing, sco
 from .. import precision as precisions
 from ..arguments import as_2d, as_result, legal_output_size, pairs
 from ..geometry import result_is_channels_last
-from . import mode, traced_ops, version
+from . import mode, traced_ops
 
 # Types of tensors during tracing.
 _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
@@ -29,12 +29,7 @@ _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 def conv_transpose(
     dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen=False
 ) -> Tensor:
-    """Traces `convt_ext.conv_transpose1d` or `conv_transpose2d`.
-
-    Args:
-        requested: its keywords (request.py).
-        is_frozen: `freeze` keeps copies of the weight, and the call records no gradient.
-    """
+    """Traces `convt_ext.conv_transpose1d` or `conv_transpose2d`; `requested` and `is_frozen` as in functional.py."""
     call = input, weight, bias, stride, padding, output_padding, groups, dilation
     decision = _route(*call, requested, is_frozen, dims)
     if isinstance(decision, routing.Reason):
@@ -50,7 +45,11 @@ def conv_transpose(
 
 def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen, dims=2):
     """As `routing.route`, for symbolic sizes too: returns an op and its arguments, or why PyTorch's operator runs."""
-    reason = _reason_by_tensors(input, weight, bias) or _reason_by_context()
+    if type(input) not in _PLAIN or type(weight) not in _PLAIN or (bias is not None and type(bias) not in _PLAIN):
+        return routing.NOT_PLAIN
+    if input.device.type != routing.DEVICE_TYPE or weight.device.type != routing.DEVICE_TYPE:
+        return routing.NOT_CUDA
+    reason = _reason_by_context()
     if reason is not None:
         return reason
     was_float32 = input.dtype is torch.float32
@@ -98,14 +97,6 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         exporting or _cudnn_enabled(),
     )  # fmt: skip
     return ops.forward, (input, weight, bias, *arguments, precisions.CODES[selected.served], channels_last)
-
-
-def _reason_by_tensors(input, weight, bias):
-    if type(input) not in _PLAIN or type(weight) not in _PLAIN or (bias is not None and type(bias) not in _PLAIN):
-        return routing.NOT_PLAIN
-    if input.device.type != routing.DEVICE_TYPE or weight.device.type != routing.DEVICE_TYPE:
-        return routing.NOT_CUDA
-    return None
 
 
 def _is_constant(value):
@@ -174,7 +165,7 @@ def _is_unknown_compiler() -> bool:
 
 @constant
 def _version() -> int:
-    return version.number()
+    return traced_ops.version()
 
 
 @constant

@@ -23,9 +23,6 @@ def draw(comparisons: Sequence[Comparison], title: str, path: Path) -> bool:
     """Writes a picture with a panel for each precision and a bar for each name and layout; nothing without a time.
 
     The suffix of the path selects the format. Bars begin at 1, PyTorch's speed; the scale is logarithmic.
-
-    Raises:
-        OSError: the file cannot be written.
     """
     panels: dict[str, dict[str, dict[str, float]]] = {}  # by precision, name and layout
     for one in comparisons:

@@ -27,10 +27,8 @@ _MIN_NAME_WIDTH = 16
 def show_comparisons(console: Console, title: str, comparisons: Sequence[Comparison], mean: bool = False) -> None:
     """Prints a table for each precision, the largest error, and the skipped and failed calls.
 
-    A row contains, for each layout, PyTorch's time, the time of convt_ext and the speedup.
-
-    Args:
-        mean: whether a last row contains the geometric means.
+    A row contains, for each layout, PyTorch's time, the time of convt_ext and the speedup; with `mean`, a last row
+    contains the geometric means.
     """
     for precision in dict.fromkeys(one.precision for one in comparisons):
         rows: dict[str, dict[str, Comparison]] = {}

@@ -67,12 +67,8 @@ NOT_FIRST = "it does not directly follow the convolution, so it cannot be folded
 
 
 def obstacle(follower: Any, is_first: bool) -> str | None:
-    """Returns why this follower cannot be fused in any mode; None if it can.
-
-    Args:
-        follower: a module, or a call in a graph.
-        is_first: whether all modules between the convolution and this one return their input.
-    """
+    """Returns why this follower cannot be fused in any mode; None if it can. `is_first`: all modules between the
+    convolution and this one return their input."""
     if not isinstance(follower, nn.Module):
         return None
     kind = type(follower)

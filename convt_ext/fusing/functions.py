@@ -54,11 +54,8 @@ class Call(NamedTuple):
 
 
 def name_of(target: Any, is_reversed: bool) -> str | None:
-    """Returns the name of a function or method of a graph; None if it is not supported.
-
-    Args:
-        is_reversed: whether the preceding result is its second argument.
-    """
+    """Returns the name of a function or method of a graph; None if it is not supported. `is_reversed`: the preceding
+    result is its second argument."""
     try:
         name = _NAMES.get(target)
     except TypeError:  # a target that cannot be a key

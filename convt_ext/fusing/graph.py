@@ -32,11 +32,7 @@ def run_chain(input: Any, conv: Any, followers: tuple[Any, ...]) -> Any:
 
 
 def fuse(model: fx.GraphModule, name: str) -> tuple[list[str], list[str]]:
-    """Rewrites the graph in place.
-
-    Returns:
-        Descriptions of the fused chains, and of fusible candidates that were not fused.
-    """
+    """Rewrites the graph in place. Returns descriptions of the fused chains, and of candidates that were not fused."""
     prefix = f"{name}." if name else ""
     done: list[str] = []
     left: list[str] = []
@@ -115,11 +111,8 @@ def _chain_behind(
             is_first = False
         # The convolution moves to the end of the chain, so no node in between may write to its operands.
         if any(_may_write(model, one) for one in _between(last, following)):
-            return (
-                nodes,
-                followers,
-                (following.name, "something before it may write to an operand or draw random numbers"),
-            )
+            reason = "something before it may write to an operand or draw random numbers"
+            return nodes, followers, (following.name, reason)
         nodes.append(following)
         followers.append(follower)
         last = following
@@ -171,14 +164,10 @@ def _function(node: fx.Node, operand: fx.Node) -> tuple[Any, ...] | None:
         return None
     name = functions.name_of(node.target, is_reversed=position == 1)
     call = None if name is None else functions.call_of(name, arguments, node.kwargs)
-    if call is None or not all(_is_operand(value) for value in call.operands):
+    # The value of a node is known when the graph runs.
+    if call is None or not all(type(one) in (type(None), int, float, fx.Node) for one in call.operands):
         return None
     return name, arguments, dict(node.kwargs)
-
-
-def _is_operand(value: Any) -> bool:
-    """Returns whether an epilogue may accept the value; the value of a node is known when the graph runs."""
-    return value is None or isinstance(value, fx.Node) or type(value) in (int, float)
 
 
 def _replace(graph: fx.Graph, node: fx.Node, conv: Any, nodes: list[fx.Node], followers: list[Any]) -> None:

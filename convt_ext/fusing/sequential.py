@@ -69,11 +69,7 @@ def _empty(plain: type) -> nn.Module:
 
 
 def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
-    """Changes the class of one Sequential, in place, if it contains something to fuse.
-
-    Returns:
-        Descriptions of the fused chains, and of fusible candidates that were not fused.
-    """
+    """Changes the class of one Sequential, in place, if it contains something to fuse; returns as `graph.fuse`."""
     done, left = [], []
     names = [f"{name}.{child}" if name else child for child in sequential._modules]
     position = 0

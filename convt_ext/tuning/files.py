@@ -166,12 +166,7 @@ def write(path: Path | str, measured: Measured) -> None:
 
 
 def check(path: Path | str) -> None:
-    """Raises the errors of `add_to`, before there is anything to write.
-
-    Raises:
-        OSError: the file cannot be read, or its folder is missing or not writable.
-        ValueError: it is not a tuning file, or has another version.
-    """
+    """Raises the errors of `add_to` (OSError, ValueError), before there is anything to write."""
     path = Path(path)
     if path.exists():
         read(path)

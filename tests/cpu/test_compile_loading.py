@@ -11,7 +11,7 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_inductor_cache
 
 from convt_ext import routing
-from convt_ext.compile import choice, loading, measure, mode
+from convt_ext.compile import choice, measure, mode
 from convt_ext.tuning import benchmark, choices
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 
@@ -126,6 +126,6 @@ def test_short_memory_leaves_the_cost_models_choice(benchmarked, monkeypatch):
     monkeypatch.setattr(benchmark, "run", fail)
     module = layer(bias=False)
     train(compiled(nn.Sequential(module, nn.ReLU())), X)
-    loading.choose([FORWARD], (X.shape, X.stride()), (module.weight.shape, module.weight.stride()), False,
+    measure.choose([FORWARD], (X.shape, X.stride()), (module.weight.shape, module.weight.stride()), False,
                    [2, 2, 1, 1, 0, 0, 1, 1, 1], X.dtype, X.device)  # fmt: skip
     assert decided(module)[FORWARD] == choices.ESTIMATED

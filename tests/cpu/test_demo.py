@@ -73,7 +73,7 @@ def test_on_the_cpu_results_are_equal_and_plans_of_gpus_are_shown(no_gpu, capsys
             "A100",
             "RTX 4090",
             "4x512x64x64",
-            "opt-in",
+            "backend='convt_ext'",
             "portable_tf32",
             "nothing was timed",
         ):
