@@ -94,7 +94,7 @@ def convert(
         if isinstance(module, ConvTransposeMixin):
             _set(module, keywords)
             continue
-        target = class_of_ours(module)
+        target = class_of_ours(type(module))
         if target is None:
             left_alone.append(f"{label} ({type(module).__module__}.{type(module).__qualname__})")
         elif "forward" in vars(module):
@@ -178,7 +178,7 @@ def revert(model: _Model) -> _Model:
     for module in model.modules():
         if isinstance(module, sequential.FusedSequential):
             module.__class__ = module._plain or nn.Sequential
-        before = class_before(module)
+        before = class_before(type(module))
         if before is not None:
             module.__class__ = before
             for name in ("precision", "backend", "_frozen", "_requested"):

@@ -58,17 +58,10 @@ def _empty(plain: type) -> Any:
     return cls.__new__(cls)
 
 
-def class_of_ours(module: nn.Module) -> Any:
-    """Returns the convt_ext class for a module of PyTorch, or None if the module may compute something else."""
-    return _replaced(type(module), _ours)
-
-
-def class_before(module: nn.Module) -> Any:
-    """Returns the original or the equivalent PyTorch class of a convt_ext module; None for other modules."""
-    return _replaced(type(module), _theirs)
-
-
-def _ours(cls: type) -> Any:
+def class_of_ours(cls: type) -> Any:
+    """Returns the convt_ext class for a class of PyTorch's modules; None if they may compute something else."""
+    if _is_parametrized(cls):
+        return _derived(cls, class_of_ours(cls.__bases__[0]))
     if cls in _BECOMES:
         return _BECOMES[cls]
     if issubclass(cls, ConvTransposeMixin) or "cls_to_become" in dir(cls):
@@ -79,17 +72,19 @@ def _ours(cls: type) -> Any:
     return _of_subclass(cls) if changed <= _HARMLESS else None  # type: ignore[arg-type]
 
 
-def _theirs(cls: Any) -> Any:
+def class_before(cls: Any) -> Any:
+    """Returns the original or the equivalent PyTorch class of a convt_ext class; None for other classes."""
+    if _is_parametrized(cls):
+        return _derived(cls, class_before(cls.__bases__[0]))
     return _WAS.get(cls) or (vars(cls).get("_plain") if issubclass(cls, ConvertedSubclass) else None)
 
 
-def _replaced(cls: type, replace: Any) -> Any:
-    if cls.__module__ != parametrize.__name__ or len(cls.__bases__) != 1:
-        return replace(cls)
-    # parametrize gives each module its own class with its properties, and a copy of the module shares that class.
-    # So this derives an equal class from the new base; removing the parametrization restores that base.
-    base = replace(cls.__bases__[0])
-    if base is None:
-        return None
+def _is_parametrized(cls: type) -> bool:
+    return cls.__module__ == parametrize.__name__ and len(cls.__bases__) == 1
+
+
+def _derived(cls: type, base: Any) -> Any:
+    """Derives an equal class from the new base: parametrize gives each module its own class with its properties, and
+    removing the parametrization restores the base."""
     own = {key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")}
-    return type(cls.__name__, (base,), own)
+    return None if base is None else type(cls.__name__, (base,), own)

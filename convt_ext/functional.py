@@ -278,11 +278,8 @@ def conv_transpose2d_then(
 ) -> Tensor:  # fmt: skip
     """Computes `conv_transpose2d`, then pointwise functions of PyTorch, in the kernel where it can.
 
-    Args:
-        epilogue: functions and modules, and tuples of a function and its further arguments (listed in epilogue.py).
-
-    Raises:
-        TypeError, ValueError: an entry that no kernel supports.
+    The epilogue contains functions and modules, and tuples of a function and its further arguments. Raises a TypeError
+    or ValueError for an entry that no kernel supports (epilogue.py).
     """
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
     if not epilogue:

@@ -16,6 +16,7 @@ import functools
 import inspect
 import sys
 import threading
+import types
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import Any
@@ -173,15 +174,10 @@ def _in_traced_steps(iterator: Generator[Any, Any, Any], requested: str | None) 
         yield result
 
 
-class _Awaited:
-    """An awaitable that runs its steps inside `body`."""
-
-    def __init__(self, awaitable: Any, body: _Body) -> None:
-        self._awaitable = awaitable
-        self._body = body
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return _in_steps(self._awaitable.__await__(), self._body)
+@types.coroutine
+def _awaited(awaitable: Any, body: _Body) -> Generator[Any, Any, Any]:
+    """Awaits `awaitable`, each step inside `body`."""
+    return (yield from _in_steps(awaitable.__await__(), body))
 
 
 def decorated_in_steps(function: Callable[..., Any], requested: str | None) -> Callable[..., Any] | None:
@@ -202,7 +198,7 @@ def decorated_in_steps(function: Callable[..., Any], requested: str | None) -> C
 
         @functools.wraps(function)
         async def coroutine(*args: Any, **kwargs: Any) -> Any:
-            return await _Awaited(function(*args, **kwargs), _Body(requested))
+            return await _awaited(function(*args, **kwargs), _Body(requested))
 
         return coroutine
 
@@ -218,14 +214,14 @@ def decorated_in_steps(function: Callable[..., Any], requested: str | None) -> C
             finally:
                 sys.set_asyncgen_hooks(*hooks)
             try:
-                result = await _Awaited(first, body)
+                result = await _awaited(first, body)
                 while True:
                     try:
                         sent = yield result
                     except BaseException as error:
-                        result = await _Awaited(steps.athrow(error), body)
+                        result = await _awaited(steps.athrow(error), body)
                     else:
-                        result = await _Awaited(steps.asend(sent), body)
+                        result = await _awaited(steps.asend(sent), body)
             except StopAsyncIteration:
                 return
 

@@ -100,9 +100,7 @@ def _run_dtype(
 
 def empty_row(layer: Layer, direction: str, mode: Mode, layout: str, rates: floors.Rates | None) -> Row:
     """Returns the row of a call with only its floor."""
-    floor = None
-    if rates is not None:
-        floor = floors.floor_us(layer, direction, mode.name, mode.itemsize, layout, rates)
+    floor = None if rates is None else floors.floor_us(layer, direction, mode.name, mode.itemsize, layout, rates)
     return {
         "layer": layer.name,
         **layer.parameters(),

@@ -98,12 +98,9 @@ def run(
     run_torch: Callable[[], Any] | None,
     device: torch.device,
 ) -> Choice | None:
-    """Returns the choice of a benchmark; None if no kernel of convt_ext fits, or if memory is short.
-
-    Args:
-        run_ours: runs the plan with the given candidate number on the current stream of `device`.
-        run_torch: runs PyTorch's operator; None to skip it.
-    """
+    """Returns the choice of a benchmark; None if no kernel of convt_ext fits, or if memory is short. `run_ours` runs
+    the plan with the given candidate number on the current stream of `device`; without `run_torch`, PyTorch's operator
+    is not timed."""
     contenders = planner.contenders(problem, direction)
     if not contenders:
         return None
@@ -124,13 +121,8 @@ def run(
 def timed(compute: Callable[[torch.Tensor], _Times], device: torch.device, other_bytes: int = 0) -> _Times:
     """Calls `compute` with a buffer that flushes the L2 cache when written, and returns its result.
 
-    Only one thread runs in here at a time.
-
-    Args:
-        other_bytes: memory that `compute` needs in addition to the buffer.
-
-    Raises:
-        torch.OutOfMemoryError: memory is short. The allocator's cache then keeps no memory that `compute` used.
+    Only one thread runs in here at a time. Raises an OutOfMemoryError if memory is short for the buffer and
+    `other_bytes`, or in `compute`; the allocator's cache then keeps no memory that `compute` used.
     """
     flush_bytes = 2 * torch.cuda.get_device_properties(device).L2_cache_size
     with _lock, torch.cuda.device(device), _driver.relaxed_capture():

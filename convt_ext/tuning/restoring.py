@@ -92,20 +92,14 @@ def _same_modules() -> Iterator[list[nn.Module]]:
             yield modules
     finally:
         for module in modules:
-            _put_back(module, buffers[id(module)])
+            kept = buffers[id(module)]
+            module._buffers.clear()
+            module._buffers.update((name, buffer) for name, buffer, _ in kept)
+            with torch.no_grad():
+                for _, buffer, content in kept:
+                    if buffer is not None and content is not None and not torch.equal(buffer, content):
+                        buffer.copy_(content)
 
 
 def _copy(buffer: Tensor | None) -> Tensor | None:
     return None if buffer is None or is_lazy(buffer) or buffer.is_meta else buffer.detach().clone()
-
-
-def _put_back(module: nn.Module, buffers: list[tuple[str, Tensor | None, Tensor | None]]) -> None:
-    kept = {name: buffer for name, buffer, _ in buffers}
-    now = dict(module._buffers.items())
-    if now.keys() != kept.keys() or any(now[name] is not kept[name] for name in kept):
-        module._buffers.clear()
-        module._buffers.update(kept)
-    with torch.no_grad():
-        for _, buffer, content in buffers:
-            if buffer is not None and content is not None and not torch.equal(buffer, content):
-                buffer.copy_(content)
