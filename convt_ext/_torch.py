@@ -92,7 +92,6 @@ _read("torch:ops.aten.add.Tensor._op")  # exists on each op; ops.py reads it fro
 DeviceContext = _read("torch.utils._device:DeviceContext", _NoTensor)
 FakeTensor = _read("torch._subclasses.fake_tensor:FakeTensor", _NoTensor)
 FunctionalTensor = _read("torch._subclasses.functional_tensor:FunctionalTensor", _NoTensor)
-StorageWeakRef = _read("torch.multiprocessing.reductions:StorageWeakRef", _NoTensor)
 tree_leaves = _read("torch.utils._pytree:tree_leaves", lambda tree: [])
 tree_map_only = _read("torch.utils._pytree:tree_map_only", lambda kind, function, tree: tree)
 

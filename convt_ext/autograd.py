@@ -16,7 +16,7 @@ and run PyTorch's operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -121,16 +121,11 @@ def _only_torch_can(directions: Directions) -> bool:
     return True
 
 
-def _in_new_thread(function: Callable[[], Any]) -> Any:
-    """Returns the result of `function` without the modes of this thread: inference mode, no_grad, a default device,
-    modes of __torch_function__ and __torch_dispatch__."""
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        return executor.submit(function).result()
-
-
 # A sentinel node that no backward pass reaches. If the engine reports that it would execute the node, the backward has
-# no list of inputs, and the engine executes every node that it reaches. The package may be imported under any mode.
-_stranger: Any = _in_new_thread(lambda: torch.zeros((), device="cpu", requires_grad=True).clone().grad_fn)
+# no list of inputs, and the engine executes every node that it reaches. The package may be imported under any mode
+# (inference mode, no_grad, a default device, ...), which a new thread does not inherit.
+with ThreadPoolExecutor(max_workers=1) as _thread:
+    _stranger: Any = _thread.submit(lambda: torch.zeros((), device="cpu", requires_grad=True).clone().grad_fn).result()
 
 
 def requested(ctx: Any, count: int) -> Sequence[bool]:

@@ -263,19 +263,17 @@ def _operand(step: Step) -> Any:
     return step.first if step.tensor is None else step.tensor
 
 
-def _leaky_relu_by_torch(result: Tensor, step: Step) -> Tensor:
-    if step.tensor is None:
-        return F.leaky_relu(result, step.first)
-    return torch.where(result > 0, result, result * step.tensor)
-
-
 _BY_TORCH: dict[int, Callable[[Tensor, Step], Tensor]] = {
     ADD: lambda result, step: result + _operand(step),
     SUBTRACT: lambda result, step: result - _operand(step),
     MULTIPLY: lambda result, step: result * _operand(step),
     DIVIDE: lambda result, step: result / _operand(step),
     CLAMP: lambda result, step: result.clamp(step.first, step.second),
-    LEAKY_RELU: _leaky_relu_by_torch,
+    LEAKY_RELU: lambda result, step: (
+        F.leaky_relu(result, step.first)
+        if step.tensor is None
+        else torch.where(result > 0, result, result * step.tensor)
+    ),
     SILU: lambda result, step: F.silu(result),
     GELU: lambda result, step: F.gelu(result),
     GELU_TANH: lambda result, step: F.gelu(result, approximate="tanh"),

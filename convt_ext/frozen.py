@@ -59,14 +59,11 @@ def see_uncounted_writes() -> None:
         if not torch.compiler.is_compiling():  # a compiled step counts its writes; this would break its graph
             _Uncounted.number += 1
 
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        count()
-
     def when_set(module: Any, name: str, buffer: Any) -> None:
         if name == "n_averaged" and isinstance(module, AveragedModel):  # the last statement of update_parameters()
             count()
 
-    register_optimizer_step_post_hook(after_step)
+    register_optimizer_step_post_hook(lambda *_: count())
     register_module_buffer_registration_hook(when_set)
 
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from convt_ext.bench.runner import Row, Skipped
-from convt_ext.bench.summary import SLOWER_BY, Summary, counts, geometric_mean, parts, ratio, summarise
+from convt_ext.bench.summary import SLOWER_BY, counts, geometric_mean, parts, ratio, summarise
 
 _MIN_WIDTH = 140  # a table written to a file or a log is not cut at 80 columns
 _NUM_CLOSEST = 10
@@ -114,7 +114,11 @@ def print_calls(console: Console, rows: Sequence[Row]) -> None:
     for name in ("all, speed-up", "ours, speed-up", "ours, least", "all, ms", "PyTorch, ms"):
         table.add_column(name, justify="right")
     for name, summary in found.items():
-        table.add_row(name, *_cells_of_calls(summary))
+        table.add_row(
+            name, str(summary.num_calls), str(summary.num_ours), *map(str, summary.num_slower),
+            f"{summary.speedup:.3f}x", _text(summary.speedup_of_ours, "{:.3f}x"), _text(summary.worst, "{:.2f}x"),
+            f"{summary.ours_ms:.2f}", f"{summary.torch_ms:.2f}",
+        )  # fmt: skip
     console.print(table)
     of_all = found["all"]
     if of_all.num_calls < len(rows):
@@ -128,19 +132,6 @@ def print_calls(console: Console, rows: Sequence[Row]) -> None:
             f"median, {max(first):.1f} at most, {1e-3 * sum(first):.2f} s for {len(first)} calls, because it plans and "
             "benchmarks a shape."
         )
-
-
-def _cells_of_calls(summary: Summary) -> list[str]:
-    return [
-        str(summary.num_calls),
-        str(summary.num_ours),
-        *map(str, summary.num_slower),
-        f"{summary.speedup:.3f}x",
-        _text(summary.speedup_of_ours, "{:.3f}x"),
-        _text(summary.worst, "{:.2f}x"),
-        f"{summary.ours_ms:.2f}",
-        f"{summary.torch_ms:.2f}",
-    ]
 
 
 def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipped]) -> None:

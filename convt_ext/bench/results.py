@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 import convt_ext
 from convt_ext.bench.runner import Row, Skipped
+from convt_ext.tuning.files import replace_text
 
 
 def without_folder(argv: Sequence[str]) -> list[str]:
@@ -79,21 +79,15 @@ class ResultFile:
         head = _json({**self._description, "complete": complete, "skipped": skipped})
         rows = "[\n  " + ",\n  ".join(self._texts) + "\n ]" if self._texts else "[]"
         head = head.removesuffix("\n}")
-        _replace(self.path, f'{head},\n "rows": {rows}\n}}')
+        replace_text(self.path, f'{head},\n "rows": {rows}\n}}\n')
 
 
 def replace_file(path: Path, content: dict[str, Any]) -> None:
     """Writes a result file atomically."""
-    _replace(path, _json(content))
+    replace_text(path, f"{_json(content)}\n")
 
 
 def _json(content: dict[str, Any]) -> str:
     text = json.dumps(content, indent=1, allow_nan=False)
     # Lists of two numbers stay on one line, because people read and diff the files.
     return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(text + "\n", encoding="utf-8")
-    os.replace(partial, path)

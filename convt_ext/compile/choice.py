@@ -154,9 +154,8 @@ def _problem_of(node: Node) -> planner.Problem:
         code = precision.CODES[precision.class_by_switches(input.dtype, planner.capability(device))]
         channels_last = traced_ops.result_format(input, weight, numbers)
     else:
-        given: Any = node.args[3:]
-        stride, padding, output_padding, groups, dilation, code, channels_last = given
-        arguments = tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation)
+        given = (tuple(one) if isinstance(one, (list, tuple)) else one for one in node.args[3:])
+        *arguments, code, channels_last = given  # type: ignore[assignment]
     return planner.Problem.of_call(input, weight, False, (*arguments, code, channels_last), device)
 
 

@@ -1,14 +1,8 @@
 """The ops of compiled functions with pointwise steps on the result before it is stored (epilogue.py).
 
-    convt_ext::conv_transpose2d_then(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last,
-        int[] operations, float[] scalars, Tensor[] tensors) -> Tensor
-    convt_ext::forward_then(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding,
-        int[] output_padding, int groups, int[] dilation, int precision, bool channels_last,
-        int[] operations, float[] scalars, Tensor[] tensors) -> Tensor
-
-The arguments before `operations` are those of `convt_ext::conv_transpose2d` (traced_ops.py), which decides when it
-runs, and of `convt_ext::forward`, which has an explicit precision. Each step has one number in `operations`, + 256 if
-its operand is the next of `tensors`, and two in `scalars`.
+`convt_ext::conv_transpose2d_then` extends `convt_ext::conv_transpose2d` (traced_ops.py), which decides when it runs,
+and `convt_ext::forward_then` extends `convt_ext::forward`, which has an explicit precision. Each step has one number in
+`operations`, + 256 if its operand is the next of `tensors`, and two in `scalars`.
 
 Made by fusion.py, which finds the steps in a graph. The first op has gradients if they follow from its result, as in
 eager calls (fused.py); the gradient of a clamp at its bounds is 0, as for relu and hardtanh. The second op has none.

@@ -1,10 +1,5 @@
 """The ops of compiled functions without an explicit precision, in Python; they decide each time they run.
 
-    convt_ext::conv_transpose2d(Tensor input, Tensor weight, Tensor? bias, int[] numbers, bool? channels_last)
-        -> Tensor
-    convt_ext::conv_transpose2d_backward(Tensor grad_output, Tensor input, Tensor weight, int[] numbers,
-        bool[2]? channels_last, bool[2] wanted) -> (Tensor, Tensor)
-
 `numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
 arguments. The number `version()` follows, which no op reads, and then flags: `TURNS`, `FROZEN` and `COPIES`.
 The memory formats of the results follow from the strides of input and weight, as for PyTorch's operator, until a

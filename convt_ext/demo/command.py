@@ -50,7 +50,7 @@ def run_demo(chart: Path, force_cpu: bool = False, bits: bool = False) -> int:
     console = make_console()
     with torch.no_grad():
         if force_cpu or not torch.cuda.is_available():
-            return 0 if _demo_on_cpu(console) else 1
+            return int(not _demo_on_cpu(console))
         if not convt_ext.is_available():
             console.print(f"The kernels cannot run here: {_extension.unavailable_reason()}", style="red", markup=False)
             _demo_on_cpu(console)
@@ -59,9 +59,8 @@ def run_demo(chart: Path, force_cpu: bool = False, bits: bool = False) -> int:
         timer = CudaTimer(device, _BUDGET_MS)
         # Both sides benchmark each shape in its first call.
         with cudnn_benchmark(), benchmark.forced(True):
-            if bits:
-                return 0 if _compare_bits(console, device, timer) else 1
-            return 0 if _demo_on_gpu(console, device, timer, chart) else 1
+            held = _compare_bits(console, device, timer) if bits else _demo_on_gpu(console, device, timer, chart)
+            return int(not held)
 
 
 def _compare_bits(console: Console, device: torch.device, timer: Timer) -> bool:

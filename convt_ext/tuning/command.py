@@ -85,8 +85,7 @@ def _measure_layer(layer: Layer, dtype: torch.dtype, layouts: list[str], out: Pa
 
 
 def _show(measured: files.Measured) -> None:
-    for environment, calls in measured.items():
-        of = environment
+    for of, calls in measured.items():
         print(f"{of.gpu}: CUDA {of.cuda}, torch {of.torch}, cuDNN {of.cudnn}, driver {of.driver}, kernels {of.kernels}")
         for key, entry in sorted(calls.items()):
             print(f"  {entry.ours_us:10.1f} us convt_ext {entry.torch_us:10.1f} us PyTorch  {key}  {entry.kernel}")

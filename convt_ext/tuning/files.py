@@ -79,19 +79,15 @@ def here(device: int) -> Environment:
 
 def key_of(problem: planner.Problem, direction: int) -> str | None:
     """Returns the key of a call in a file; None if its tensors are not dense, which files do not support."""
-    formats = [
-        _format_of(size, stride)
-        for size, stride in (
-            (problem.input_size, problem.input_stride), (problem.weight_size, problem.weight_stride),
-        )
-    ]  # fmt: skip
-    if None in formats:
+    input_format = _format_of(problem.input_size, problem.input_stride)
+    weight_format = _format_of(problem.weight_size, problem.weight_stride)
+    if input_format is None or weight_format is None:
         return None
     axes = {name: getattr(problem, name) for name in ("stride", "padding", "output_padding", "dilation")}
     return " ".join(
         (
             _DIRECTIONS[direction], CLASSES[problem.code] if problem.dtype is not torch.float64 else "float64",
-            f"x={_by(problem.input_size)}:{formats[0]}", f"w={_by(problem.weight_size)}:{formats[1]}",
+            f"x={_by(problem.input_size)}:{input_format}", f"w={_by(problem.weight_size)}:{weight_format}",
             f"y={'nhwc' if problem.channels_last else 'nchw'}", *(f"{name}={_by(axis)}" for name, axis in axes.items()),
             f"groups={problem.groups}",
         )
@@ -146,14 +142,17 @@ def _entries(calls: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
 
 
 def write(path: Path | str, measured: Measured) -> None:
-    """Replaces the file atomically: a reader sees the complete old file or the complete new one."""
     parts = []
     for environment, calls in sorted(measured.items(), key=lambda item: str(item[0])):
         lines = ",\n".join(f"   {json.dumps(key)}: {json.dumps(calls[key]._asdict())}" for key in sorted(calls))
         head = json.dumps(environment._asdict())[1:-1]
         parts.append(f'  {{{head}, "calls": {{\n{lines}\n  }}}}')
     text = f'{{"convt_ext_tuning": {_VERSION}, "measured": [\n' + ",\n".join(parts) + "\n]}\n"
-    path = Path(path)
+    replace_text(Path(path), text)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replaces a file atomically: a reader sees the complete old file or the complete new one."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with open(handle, "w", encoding="utf-8") as file:
