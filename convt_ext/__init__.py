@@ -19,22 +19,32 @@ from .convert import convert, revert
 from .enabling import disable, enable, enabled
 from .explain import Explanation, explain
 from .freezing import freeze, unfreeze
-from .functional import conv_transpose1d, conv_transpose2d
-from .modules import ConvTranspose1d, ConvTranspose2d, LazyConvTranspose1d, LazyConvTranspose2d
+from .functional import conv_transpose1d, conv_transpose2d, conv_transpose3d
+from .modules import (
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+)
 from .report import Report, report
 from .request import flags, use_precision
 
 __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
+    "ConvTranspose3d",
     "Explanation",
     "LazyConvTranspose1d",
     "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
     "Report",
     "__version__",
     "build_info",
     "conv_transpose1d",
     "conv_transpose2d",
+    "conv_transpose3d",
     "convert",
     "disable",
     "enable",

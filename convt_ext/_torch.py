@@ -57,6 +57,7 @@ def missing_reason() -> str | None:
 
 # PyTorch's operators. Tools replace the names in torch.nn.functional; only functional.py checks that.
 conv_transpose1d, conv_transpose2d = torch.conv_transpose1d, torch.conv_transpose2d
+CONV_TRANSPOSE = {1: conv_transpose1d, 2: conv_transpose2d, 3: torch.conv_transpose3d}  # by the number of dimensions
 
 # ---- autograd, transforms, modes
 

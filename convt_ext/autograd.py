@@ -81,7 +81,7 @@ def grad_weight(grad_output: Tensor, input: Tensor, weight: Tensor | None, direc
 def grad_bias(grad_output: Tensor, directions: Directions) -> Tensor:
     """Computes the gradient of the bias; records it if a gradient of it is required."""
     if _only_torch_can(directions):
-        return grad_output.sum((0, 2, 3))
+        return grad_output.sum((0, *range(2, grad_output.dim())))
     if torch.is_grad_enabled() and _any_requires_grad(grad_output):
         return _GradBias.apply(grad_output, directions)
     return directions.grad_bias(grad_output)

@@ -1,4 +1,4 @@
-"""`convert`: turns every `nn.ConvTranspose1d` and `nn.ConvTranspose2d` of a model into convt_ext's, in place.
+"""`convert`: turns every `nn.ConvTranspose1d`, `2d` and `3d` of a model into convt_ext's, in place.
 
 Changes only the class of each module object: its parameters, buffers, hooks, training flag and all references to it
 (shared modules, optimizers, lists) stay the same objects, and a root that is itself such a module needs no special
@@ -33,7 +33,7 @@ def convert(
     filter_fn: Callable[[nn.Module, str], bool] | None = None,
     backend: str | None = _KEEP,
 ) -> _Model:
-    """Makes every `torch.nn.ConvTranspose1d` and `ConvTranspose2d` in `model` compute with convt_ext, in place.
+    """Makes every `torch.nn.ConvTranspose1d`, `2d` and `3d` in `model` compute with convt_ext, in place.
 
     Keeps Parameters, buffers, hooks, `torch.nn.utils.parametrize`, both kinds of weight_norm and spectral_norm, shared
     modules and the training flag; state_dict keys do not change. Lazy modules stay lazy. Modules of convt_ext stay,
@@ -86,9 +86,7 @@ def convert(
     left_alone = []
     for name, module in model.named_modules():
         label = name or "the model itself"
-        if isinstance(module, nn.ConvTranspose3d):
-            _log.info("left %s, a %s: convt_ext supports one- and two-dimensional layers", label, type(module).__name__)
-        is_candidate = isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d))
+        is_candidate = isinstance(module, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d))
         if not is_candidate or (filter_fn is not None and not filter_fn(module, name)):
             continue
         if isinstance(module, ConvTransposeMixin):

@@ -12,14 +12,24 @@ from typing import Any
 from torch import nn
 from torch.nn.utils import parametrize
 
-from .modules import ConvTranspose1d, ConvTranspose2d, ConvTransposeMixin, LazyConvTranspose1d, LazyConvTranspose2d
+from .modules import (
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    ConvTransposeMixin,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+)
 
 # PyTorch's class -> class of convt_ext.
 _BECOMES: dict[type, type] = {
     nn.ConvTranspose1d: ConvTranspose1d,
     nn.ConvTranspose2d: ConvTranspose2d,
+    nn.ConvTranspose3d: ConvTranspose3d,
     nn.LazyConvTranspose1d: LazyConvTranspose1d,
     nn.LazyConvTranspose2d: LazyConvTranspose2d,
+    nn.LazyConvTranspose3d: LazyConvTranspose3d,
 }
 _WAS = {ours: theirs for theirs, ours in _BECOMES.items()}
 
@@ -49,7 +59,7 @@ def _of_subclass(plain: Any) -> Any:
 
 
 def _base_of(cls: type) -> type:
-    return nn.ConvTranspose2d if issubclass(cls, nn.ConvTranspose2d) else nn.ConvTranspose1d
+    return next(one for one in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d) if issubclass(cls, one))
 
 
 def _empty(plain: type) -> Any:

@@ -162,7 +162,7 @@ class NativeConv(JointGradients):
 
     @property
     def by_torch(self) -> int:
-        return ops.remembered(self.call)[15]
+        return ops.remembered(self.call)[-2]
 
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         try:
@@ -239,14 +239,18 @@ class AtenConv(JointGradients):
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _below_autograd():
-            return grad_output.sum((0, 2, 3))
+            return grad_output.sum((0, *range(2, grad_output.dim())))
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         with _below_autograd():
             mask = [needs_grad[0], needs_grad[1], False]
             found = torch_gradients(grad_output, input, weight, self.arguments, mask) if any(mask) else ()
             grad_input, grad_weight = (found[i] if needs_grad[i] else None for i in (0, 1))
-            return grad_input, grad_weight, grad_output.sum((0, 2, 3)) if needs_grad[2] else None
+            return (
+                grad_input,
+                grad_weight,
+                grad_output.sum((0, *range(2, grad_output.dim()))) if needs_grad[2] else None,
+            )
 
 
 def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:

@@ -1,8 +1,8 @@
 """Replaces the operator for all Python code of the process, without a change of its models.
 
 `torch.conv_transpose2d` and `torch.nn.functional.conv_transpose2d` are one builtin function. `enable` replaces both
-names with one function, which falls back to PyTorch's; likewise `conv_transpose1d`. Tracing, scripting and pickling
-find PyTorch's functions, or treat the replacements as equal to them.
+names with one function, which falls back to PyTorch's; likewise in one and three dimensions. Tracing, scripting and
+pickling find PyTorch's functions, or treat the replacements as equal to them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _count, _lock = 0, threading.RLock()
 _PLACES = (torch, F)
 
 # PyTorch's functions, and those that replace them.
-_REPLACED = ((_torch.conv_transpose1d, functional.stand_in_1d), (_torch.conv_transpose2d, functional.stand_in))
+_REPLACED = [(_torch.CONV_TRANSPOSE[dims], stand_in) for dims, stand_in in functional.STAND_INS.items()]
 for _builtin, _function in _REPLACED:
     _function.__name__ = _function.__qualname__ = _builtin.__name__  # tools find functions by module and name
     _function.__module__ = F.__name__
@@ -36,12 +36,11 @@ for _builtin, _function in _REPLACED:
 
 
 def enable() -> None:
-    """Runs every one- and two-dimensional transposed convolution that Python code of this process calls through
-    convt_ext.
+    """Runs every transposed convolution that Python code of this process calls through convt_ext.
 
     Models do not change: their types, `state_dict` and `repr` are PyTorch's. `torch.nn.ConvTranspose2d` and libraries
     call `torch.nn.functional.conv_transpose2d`, which now has the results, gradients, errors and determinism of
-    `convt_ext.conv_transpose2d` without precision and backend; likewise `conv_transpose1d`.
+    `convt_ext.conv_transpose2d` without precision and backend; likewise `conv_transpose1d` and `conv_transpose3d`.
 
     Applies to all threads, until `disable` has been called as often. Spawned processes must call it themselves.
 

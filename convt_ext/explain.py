@@ -44,7 +44,7 @@ class Explanation:
             empty if convt_ext cannot run the call.
         epilogue: a residual and an activation, and where they are computed; empty without them.
         on_gpu: whether the tensors are on a GPU; if not, PyTorch's operator runs the call regardless of `served_by`.
-        dims: 1 or 2, of the operator.
+        dims: 1 to 3, of the operator.
     """
 
     served_by: str
@@ -104,7 +104,7 @@ def explain(
 ) -> Explanation:
     """Explains which kernel runs `convt_ext.conv_transpose2d` with these arguments, and why.
 
-    A weight with three dimensions is one of `conv_transpose1d`.
+    A weight with three or five dimensions is one of `conv_transpose1d` or `conv_transpose3d`.
 
     Accepts the arguments of the call and computes nothing. Tensors that are not on a GPU (PyTorch's operator runs
     them) are explained as if they were on the planned GPU, so meta tensors work.
@@ -133,7 +133,7 @@ def explain(
     """
     call = (input, weight, bias, stride, padding, output_padding, groups, dilation)
     requested = encode_request(precision, backend)
-    dims = 1 if isinstance(weight, Tensor) and weight.dim() == 3 else 2
+    dims = {3: 1, 5: 3}.get(weight.dim(), 2) if isinstance(weight, Tensor) else 2
     decision = routing.route(*call, requested, dims=dims)
     if decision is routing.NOT_PLAIN:
         return Explanation("torch", decision.text)

@@ -2,7 +2,7 @@
 
 Three steps: routing.py selects the implementation (compile/tracing.py while tracing), the op or PyTorch's operator
 runs, and added axes are removed: the batch axis of an unbatched input, the height of a one-dimensional call. Helpers
-have a parameter `dims`, 1 or 2. Must not know kernels, plans or memory formats.
+have a parameter `dims`, 1 to 3. Must not know kernels, plans or memory formats.
 """
 
 from __future__ import annotations
@@ -172,12 +172,72 @@ def conv_transpose1d(
     )  # fmt: skip
 
 
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+    *,
+    precision: str | None = None,
+    backend: str | None = None,
+    residual: Tensor | None = None,
+    activation: str | Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    r"""Computes `torch.nn.functional.conv_transpose3d`.
+
+    .. math::
+        y[n, co, od, oh, ow] = bias[co] + \sum_{ci, kd, kh, kw} x[n, ci, id, ih, iw] \cdot w[ci, co, kd, kh, kw]
+
+    over ci of co's group and all taps with ``od = id * stride - padding + kd * dilation`` (height and width likewise).
+
+    convt_ext has kernels for kernels of depth 1 with stride 1 along the depth, and on Hopper tensor cores for layers
+    whose kernel equals the stride: the forward pass, and the input gradient of contiguous tensors. Everything else,
+    and programs of `torch.compile`, runs PyTorch's operator.
+
+    Args:
+        input: (N, C_in, D, H, W) or (C_in, D, H, W); dtypes as in `conv_transpose2d`; any strides.
+        weight: (C_in, C_out / groups, kD, kH, kW), of the input's dtype and device.
+        bias: (C_out,) or None.
+        stride, padding, output_padding, dilation: an int or three (depth, height, width).
+        groups: number of channel groups.
+        precision, backend: as in `conv_transpose2d`, for layers that have kernels in all three directions.
+        residual, activation: as in `conv_transpose2d`; PyTorch's functions compute both after the kernel.
+
+    Returns:
+        (N, C_out, OD, OH, OW), or (C_out, OD, OH, OW) for an unbatched input, in the memory format of PyTorch's result.
+
+    Raises:
+        TypeError, RuntimeError, ValueError: the errors of PyTorch's operator for the same arguments, and those of
+            `conv_transpose2d` about precision, backend, residual and activation.
+
+    Determinism and source of the formula: as `conv_transpose2d`.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> x, weight = torch.randn(1, 8, 4, 5, 6), torch.randn(8, 4, 2, 2, 2)
+        >>> convt_ext.conv_transpose3d(x, weight, stride=2).shape
+        torch.Size([1, 4, 8, 10, 12])
+    """
+    if residual is not None or activation is not None:
+        arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
+        return _call_then(3, arguments, precision, backend, residual, activation)
+    return _call(
+        3, conv_transpose3d, input, weight, bias, stride, padding, output_padding, groups, dilation, precision,
+        backend,
+    )  # fmt: skip
+
+
 def _call_then(dims: int, arguments: tuple[Any, ...], precision, backend, residual, activation) -> Tensor:
     """Computes a call with a residual or an activation."""
     entries, others = following(residual, activation)
     keywords = {"precision": precision, "backend": backend}
-    if dims == 1:
-        return apply_after(partial(conv_transpose1d, *arguments, **keywords), [*entries, *others])
+    if dims != 2:
+        function = conv_transpose1d if dims == 1 else conv_transpose3d
+        return apply_after(partial(function, *arguments, **keywords), [*entries, *others])
     return apply_after(partial(conv_transpose2d_then, *arguments, **keywords, epilogue=entries), others)
 
 
@@ -192,11 +252,7 @@ def _call(
         is_frozen: `freeze` keeps copies of the weight, and the call, which is traced, records no gradient.
     """
     requested = None if precision is None and backend is None else encode_request(precision, backend)
-    if (
-        function is not None
-        and (F.conv_transpose2d if dims == 2 else F.conv_transpose1d) is not BUILTINS[dims]
-        and is_for_tools(dims, requested)
-    ):
+    if function is not None and replaced.current(dims) is not BUILTINS[dims] and is_for_tools(dims, requested):
         return torchs_or_a_tools(dims, input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
         return tracing.conv_transpose(
@@ -220,7 +276,7 @@ def _call(
     result = autograd.call(*decision) if copies is None else copies.call(*decision)
     if result is None:
         return BUILTINS[dims](input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return result if input.dim() == 4 else as_result(dims, result, input.dim() == dims + 2)
+    return result if dims == 2 and input.dim() == 4 else as_result(dims, result, input.dim() == dims + 2)
 
 
 traced_of_frozen = partial(_call, 2, conv_transpose2d, is_frozen=True)  # for modules with a frozen weight
@@ -238,8 +294,8 @@ def _stand_in_of(dims: int) -> Callable[..., Tensor]:
 
 # Replace PyTorch's functions while enabling.py is active, with their signatures. Inputs that are not plain tensors go
 # to PyTorch's functions, which overrides and tracers recognize.
-stand_in, stand_in_1d = _stand_in_of(2), _stand_in_of(1)
-replaced.OURS = stand_in, stand_in_1d, conv_transpose2d, conv_transpose1d
+STAND_INS = {dims: _stand_in_of(dims) for dims in (1, 2, 3)}
+replaced.OURS = *STAND_INS.values(), conv_transpose1d, conv_transpose2d, conv_transpose3d
 stand_in_serves = False  # set by enabling.py
 
 

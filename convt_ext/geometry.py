@@ -14,8 +14,7 @@ from torch.compiler import is_compiling
 
 Int = TypeVar("Int", int, torch.SymInt)
 
-Size2 = tuple[int, int]
-Size4 = tuple[int, int, int, int]
+Sizes = tuple[int, ...]
 
 
 def surely(condition: bool | torch.SymBool) -> bool:
@@ -45,41 +44,36 @@ def kernel_length(output: Int, size: Int, stride: int, padding: int, output_padd
     return (output - 1 - output_padding - (size - 1) * stride + 2 * padding) // dilation + 1
 
 
-def output_size(input_size, weight_size, stride, padding, output_padding, groups, dilation) -> Size4:
-    """Returns the size (N, C_out, OH, OW) for an input (N, C_in, H, W) and a weight (C_in, C_out/groups, kH, kW)."""
-    batch, _, height, width = input_size
-    _, c_out_per_group, k_h, k_w = weight_size
-    return (
-        batch,
-        c_out_per_group * groups,
-        output_length(height, k_h, stride[0], padding[0], output_padding[0], dilation[0]),
-        output_length(width, k_w, stride[1], padding[1], output_padding[1], dilation[1]),
-    )
+def output_size(input_size, weight_size, stride, padding, output_padding, groups, dilation) -> Sizes:
+    """Returns the size (N, C_out, ..., OH, OW) for an input (N, C_in, ..., H, W) and a weight (C_in, C_out/groups, ...,
+    kH, kW) of two or three dimensions."""
+    batch, _, *lengths = input_size
+    _, c_out_per_group, *kernel = weight_size
+    axes = zip(lengths, kernel, stride, padding, output_padding, dilation, strict=True)
+    return (batch, c_out_per_group * groups, *(output_length(*axis) for axis in axes))
 
 
-def memory_format(channels_last: bool) -> torch.memory_format:
-    return torch.channels_last if channels_last else torch.contiguous_format
+def memory_format(channels_last: bool, dims: int = 2) -> torch.memory_format:
+    if not channels_last:
+        return torch.contiguous_format
+    return torch.channels_last if dims == 2 else torch.channels_last_3d
 
 
 def suggests_channels_last(size, stride) -> bool:
-    """Returns whether PyTorch's suggested memory format of a 4-D strided tensor is channels_last.
+    """Returns whether PyTorch's suggested memory format of a 4-D or 5-D strided tensor is channels_last.
 
-    Compares strides in the order C, W, H, N; density does not matter, so a channel slice of a
+    Compares strides in the order C, W, H, D, N; density does not matter, so a channel slice of a
     channels_last tensor is channels_last. Ambiguous tensors ([N, 1, 1, 1]) are contiguous.
-    (PyTorch, `is_channels_last_strides_2d_s4` in c10/core/MemoryFormat.h.)
+    (PyTorch, `is_channels_last_strides_2d_s4` and `_3d_s5` in c10/core/MemoryFormat.h.)
     """
-    batch, channels, height, width = size
-    stride_n, stride_c, stride_h, stride_w = stride
-    if any(surely(size == 0) for size in (stride_c, batch, channels, height, width)):
+    if surely(stride[1] == 0) or any(surely(length == 0) for length in size):
         return False
-    least = stride_c * channels if surely(channels > 1) else stride_c
-    if not surely(stride_w >= least):
-        return False
-    least = stride_w * width if surely(width > 1) else stride_w
-    if not surely(stride_h >= least):
-        return False
-    least = stride_h * height if surely(height > 1) else stride_h
-    return surely(stride_n >= least) and surely(least != stride_c)
+    least = stride[1] * size[1] if surely(size[1] > 1) else stride[1]
+    for axis in range(len(size) - 1, 1, -1):
+        if not surely(stride[axis] >= least):
+            return False
+        least = stride[axis] * size[axis] if surely(size[axis] > 1) else stride[axis]
+    return surely(stride[0] >= least) and surely(least != stride[1])
 
 
 def result_is_channels_last(
@@ -94,13 +88,12 @@ def result_is_channels_last(
     """
     if dtype is torch.float64 or not cudnn_enabled or surely(input_size[0] == 0):
         return False
-    if output_padding[0] >= stride[0] or output_padding[1] >= stride[1]:
+    if any(extra >= step for extra, step in zip(output_padding, stride, strict=True)):
         return False
     if suggests_channels_last(weight_size, weight_stride):
         return True
     # PyTorch makes the input dense before this check. A dense [N > 1, 1, 1, 1] is always ambiguous.
-    batch, channels, height, width = input_size
-    if surely(channels == 1) and surely(height == 1) and surely(width == 1) and surely(batch > 1):
+    if surely(input_size[0] > 1) and all(surely(length == 1) for length in input_size[1:]):
         return False
     return suggests_channels_last(input_size, input_stride)
 
@@ -112,14 +105,17 @@ def grad_weight_is_channels_last(channels_last: bool, input_size, input_stride) 
     already dense is not copied, and counts as contiguous if its strides are those of a contiguous tensor.
     (PyTorch, `cudnn_convolution_transpose_backward` in ATen/native/cudnn/ConvShared.cpp.)
     """
-    batch, channels, height, width = input_size
+    batch, channels, *lengths = input_size
     if not channels_last or not surely(channels == 1):
         return channels_last
-    dense = (height * width, width, 1)
-    strides = (input_stride[0], input_stride[2], input_stride[3])
+    dense = [1]  # strides from the last axis to the batch, without the channel
+    for length in reversed(lengths):
+        dense.append(dense[-1] * length)
     if all(
         surely(size == 1) or surely(have == want)
-        for size, have, want in zip((batch, height, width), strides, dense, strict=True)
+        for size, have, want in zip(
+            (batch, *lengths), (input_stride[0], *input_stride[2:]), reversed(dense), strict=True
+        )
     ):
         return suggests_channels_last(input_size, input_stride)
-    return not (surely(height == 1) and surely(width == 1))  # a dense copy of 1 x 1 is ambiguous, so contiguous
+    return not all(surely(length == 1) for length in lengths)  # a dense copy of 1 x 1 is ambiguous, so contiguous

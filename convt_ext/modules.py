@@ -1,4 +1,4 @@
-"""`ConvTranspose1d` and `ConvTranspose2d`: subclasses of PyTorch's modules that call convt_ext's functions.
+"""`ConvTranspose1d`, `2d` and `3d`: subclasses of PyTorch's modules that call convt_ext's functions.
 
 Called by users and by convert.py, which converts existing modules by changing their class, so nothing here may
 rely on `__init__` having run. Parameters, initialization, state_dict, `output_size` and pickling are inherited.
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from . import scopes
-from .functional import conv_transpose1d, conv_transpose2d, traced_of_frozen
+from .functional import conv_transpose1d, conv_transpose2d, conv_transpose3d, traced_of_frozen
 from .request import decode_request, encode_request, flags, keywords_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class ConvTransposeMixin(_Base):
         output_padding = self.output_padding
         if output_size is not None:
             output_padding = self._asked_output_padding(input, output_size)
-        function: Any = conv_transpose1d if len(self.kernel_size) == 1 else conv_transpose2d
+        function: Any = conv_transpose2d
+        if len(self.kernel_size) != 2:
+            function = conv_transpose1d if len(self.kernel_size) == 1 else conv_transpose3d
         if self._frozen is not None and is_compiling() and not torch.is_grad_enabled():
             function = traced_of_frozen
         return function(
@@ -215,6 +217,35 @@ class ConvTranspose2d(ConvTransposeMixin, nn.ConvTranspose2d):  # type: ignore[m
         )  # fmt: skip
 
 
+class ConvTranspose3d(ConvTransposeMixin, nn.ConvTranspose3d):  # type: ignore[misc]
+    """`torch.nn.ConvTranspose3d` that computes with `convt_ext.conv_transpose3d`; otherwise as `ConvTranspose2d`.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
+            padding_mode, device, dtype: as in `torch.nn.ConvTranspose3d`.
+        precision, backend: None, or those of every call of this module.
+
+    Shape:
+        input (N, C_in, D, H, W) or (C_in, D, H, W); weight (in_channels, out_channels / groups, kD, kH, kW);
+        bias (out_channels,); result (N, C_out, OD, OH, OW) or (C_out, OD, OH, OW).
+
+    Raises:
+        The errors of `ConvTranspose2d`.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> up = convt_ext.ConvTranspose3d(8, 4, 2, stride=2)
+        >>> up(torch.randn(1, 8, 4, 5, 6)).shape
+        torch.Size([1, 4, 8, 10, 12])
+    """
+
+    def _torch_forward(self, input: Tensor, output_size: list[int] | None) -> Tensor:
+        return F.conv_transpose3d(
+            input, self.weight, self.bias, self.stride, self.padding, self._asked_output_padding(input, output_size),
+            self.groups, self.dilation,
+        )  # fmt: skip
+
+
 class LazyConvTranspose1d(LazyConvTransposeMixin, nn.LazyConvTranspose1d, ConvTranspose1d):  # type: ignore[misc]
     """`torch.nn.LazyConvTranspose1d` that becomes `convt_ext.ConvTranspose1d`; otherwise as `LazyConvTranspose2d`.
 
@@ -247,3 +278,19 @@ class LazyConvTranspose2d(LazyConvTransposeMixin, nn.LazyConvTranspose2d, ConvTr
     """
 
     cls_to_become = ConvTranspose2d  # type: ignore[assignment]
+
+
+class LazyConvTranspose3d(LazyConvTransposeMixin, nn.LazyConvTranspose3d, ConvTranspose3d):  # type: ignore[misc]
+    """`torch.nn.LazyConvTranspose3d` that becomes `convt_ext.ConvTranspose3d`; otherwise as `LazyConvTranspose2d`.
+
+    Raises:
+        The errors of `ConvTranspose3d`.
+
+    Example:
+        >>> import torch, convt_ext
+        >>> layer = convt_ext.LazyConvTranspose3d(4, 3)
+        >>> layer(torch.randn(1, 8, 5, 5, 5)).shape, type(layer) is convt_ext.ConvTranspose3d
+        (torch.Size([1, 4, 7, 7, 7]), True)
+    """
+
+    cls_to_become = ConvTranspose3d  # type: ignore[assignment]

@@ -121,8 +121,9 @@ def remembered(call: int) -> tuple[int, ...]:
 
 
 def empty(size, like: torch.Tensor, channels_last: bool) -> torch.Tensor:
-    """Allocates a dense 4-D result with this size and memory format, and dtype and device of `like`."""
-    return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=memory_format(channels_last))
+    """Allocates a dense result with this size and memory format, and dtype and device of `like`."""
+    format = memory_format(channels_last, len(size) - 2)
+    return torch.empty(size, dtype=like.dtype, device=like.device, memory_format=format)
 
 
 def fake_forward(
@@ -150,7 +151,7 @@ def one_by_one(
     """Computes `_gradients` with functions that have the arguments of grad_input, grad_weight and grad_bias."""
     of_input, of_weight, of_bias = by
     arguments = arguments_of(call)
-    of_weights = (*arguments[:-1], bool(remembered(call)[11]))
+    of_weights = (*arguments[:-1], bool(remembered(call)[-6]))
     return (
         of_input(grad_output, weight, *arguments) if needs_grad_mask & 1 else None,
         of_weight(grad_output, input, *of_weights) if needs_grad_mask & 2 else None,
@@ -161,7 +162,10 @@ def one_by_one(
 def arguments_of(call: int) -> tuple[Any, ...]:
     """Returns the arguments of `forward` after its tensors."""
     numbers = remembered(call)
-    return numbers[:2], numbers[2:4], numbers[4:6], numbers[6], numbers[7:9], numbers[9], bool(numbers[10])
+    dims = (len(numbers) - 9) // 4
+    stride, padding, output_padding = (numbers[i * dims : (i + 1) * dims] for i in range(3))
+    groups, *dilation, code, channels_last = numbers[3 * dims : -6]
+    return stride, padding, output_padding, groups, tuple(dilation), code, bool(channels_last)
 
 
 def fake_grad_input(
@@ -170,7 +174,8 @@ def fake_grad_input(
     """As `fake_forward`, for the gradient of the input."""
     batch, _, *lengths = grad_output.shape
     c_in, _, *kernel = weight.shape
-    size = [input_length(lengths[i], kernel[i], stride[i], padding[i], output_padding[i], dilation[i]) for i in (0, 1)]
+    axes = zip(lengths, kernel, stride, padding, output_padding, dilation, strict=True)
+    size = [input_length(*axis) for axis in axes]
     return empty((batch, c_in, *size), weight, channels_last)
 
 
@@ -180,9 +185,8 @@ def fake_grad_weight(
     """As `fake_forward`, for the gradient of the weight."""
     _, c_out, *lengths = grad_output.shape
     _, c_in, *sizes = input.shape
-    kernel = [
-        kernel_length(lengths[i], sizes[i], stride[i], padding[i], output_padding[i], dilation[i]) for i in (0, 1)
-    ]
+    axes = zip(lengths, sizes, stride, padding, output_padding, dilation, strict=True)
+    kernel = [kernel_length(*axis) for axis in axes]
     return empty((c_in, c_out // groups, *kernel), input, channels_last)
 
 

@@ -33,7 +33,6 @@ from .tuning import choices, restoring
 _DIRECTIONS = {choices.FORWARD: "forward", choices.GRAD_INPUT: "input", choices.GRAD_WEIGHT: "weight"}
 
 NOT_ASKED = "PyTorch's function was called; convt_ext.enable() or convt_ext.convert(model) replaces it"
-OTHER_DIMENSIONS = "convt_ext supports one- and two-dimensional layers"
 
 
 @dataclass(frozen=True)
@@ -178,12 +177,9 @@ class _Watcher(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         asked, self._requests = self._requests, []
-        if function is _torch.conv_transpose2d:
-            self._note(2, asked, *args, **kwargs)
-        elif function is _torch.conv_transpose1d:
-            self._note(1, asked, *args, **kwargs)
-        elif function is torch.conv_transpose3d:
-            self._add("forward", _words("conv_transpose3d", *args[:2]), reason=OTHER_DIMENSIONS)
+        for dims, builtin in _torch.CONV_TRANSPOSE.items():
+            if function is builtin:
+                self._note(dims, asked, *args, **kwargs)
         return function(*args, **kwargs)
 
     def _add(
@@ -198,7 +194,7 @@ class _Watcher(TorchFunctionMode):
         padding=0, output_padding=0, groups=1, dilation=1,
     ) -> None:  # fmt: skip
         call = input, weight, bias, stride, padding, output_padding, groups, dilation
-        words = _words("conv_transpose1d" if dims == 1 else "", input, weight)
+        words = _words("" if dims == 2 else f"conv_transpose{dims}d", input, weight)
         numbers, self.device_name = device_numbers(input, self._device)
         if not asked:
             self._add("forward", words, reason=NOT_ASKED)
@@ -213,7 +209,7 @@ class _Watcher(TorchFunctionMode):
         batched, weight, bias, directions = decision
         needs_grad_mask = grad_mask_of(input, *call[1:3])
         problem = planner.Problem.of_call(batched, weight, bias is not None, directions.arguments, numbers)
-        rates = rates_for(numbers, self.device_name) if self._floors else None
+        rates = rates_for(numbers, self.device_name) if self._floors and dims < 3 else None
         for direction, bit in ((choices.FORWARD, 0), (choices.GRAD_INPUT, 1), (choices.GRAD_WEIGHT, 2)):
             if bit == 0 or needs_grad_mask & bit:
                 answer = _answer(directions, problem, direction, asked[0])

@@ -19,7 +19,7 @@ from torch.nn import Parameter
 from . import _extension, _torch, autocast, planner, request, scopes
 from . import precision as precisions
 from ._torch import forward_ad, has_torch_function_unary
-from .arguments import NO_LIMIT, as_2d, legal_output_size, pairs
+from .arguments import NO_LIMIT, as_problem, legal_output_size, pairs
 from .auto_dispatch import AutoDispatch, AutoDispatchInClass
 from .directions import NativeConv
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
@@ -60,6 +60,13 @@ RUN_TIME_ARGUMENTS = Reason(
     "an argument is neither an int nor a pair of ints: a tracer treats numpy integers and tensors as run-time values",
     "pass plain ints, such as int(stride)",
 )
+VOLUME = Reason(
+    "in three dimensions, convt_ext has kernels for all directions only if the kernel has depth 1 and stride 1 there",
+    'use backend="auto"',
+)
+COMPILED_VOLUME = Reason(
+    "compiled programs run three-dimensional calls with PyTorch's operator", "call it outside of torch.compile"
+)
 COMPILER = Reason("this release of torch's compiler is not supported")
 TOO_LARGE = Reason("convt_ext kernels need sizes and steps below 2^29 per axis", "split the input along that axis")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")
@@ -98,7 +105,7 @@ def route(
 ) -> Reason | tuple[Tensor, Tensor, Tensor | None, NativeConv]:
     """Returns operands and directions of a call that convt_ext runs, or the reason why PyTorch's operator runs it.
 
-    Not for traced code (see compile/tracing.py). The returned operands are those of the two-dimensional problem. They
+    Not for traced code (see compile/tracing.py). The returned operands are those of `as_problem`. They
     are cast if autocast is on; `lowers` overrides whether it is. Raises the errors of `precision.select`.
     """
     if type(input) not in PLAIN or type(weight) not in PLAIN or (bias is not None and type(bias) not in PLAIN):
@@ -121,8 +128,8 @@ def route(
         if known is not None:
             if lowers and not known.is_aten_call(input, weight, bias):  # PyTorch casts for its own call
                 input, weight, bias = autocast.cast(input, weight, bias, DEVICE_TYPE)
-            if input.dim() != 4:
-                input, weight = as_2d(dims, input, weight)
+            if dims != 2 or input.dim() != 4:
+                input, weight = as_problem(dims, input, weight)
             return input, weight, bias, known
     decision = op_call(
         input, weight, bias, stride, padding, output_padding, groups, dilation, requested,
@@ -218,7 +225,7 @@ def op_call(
     reason = reason_by_layout(input, weight, bias)
     if reason is not None:
         return reason
-    input, weight = as_2d(dims, input, weight)
+    input, weight = as_problem(dims, input, weight)
     decision = decide(
         input.shape, input.stride(), weight.shape, weight.stride(), None if bias is None else bias.shape, arguments,
         dtype, selected, chooses and benchmark.is_enabled(), precisions.cudnn_enabled(), device,
@@ -248,7 +255,7 @@ def decide(
     input_size, input_stride, weight_size, weight_stride, bias_size, arguments, dtype, selected, benchmarks,
     cudnn_enabled, device,
 ) -> Reason | NativeConv:  # fmt: skip
-    """Decides what runs a 4-D problem: a pure function of its hashable arguments and the tuning files in force."""
+    """Decides what runs a problem: a pure function of its hashable arguments and the tuning files in force."""
     stride, padding, output_padding, groups, dilation = arguments
     problem = input_size, weight_size, bias_size, stride, padding, output_padding, groups, dilation
     if legal_output_size(*problem) is None:
@@ -266,6 +273,8 @@ def decide(
     if selected.backend == "auto":
         kind = AutoDispatchInClass if selected.is_explicit else AutoDispatch
         return kind(arguments, asked, benchmarks, weight_channels_last, fits_light_path)
+    if len(stride) == 3 and None in (planner.best_plan(asked, direction) for direction in range(3)):
+        return VOLUME
     found = [choices.of_files(asked, direction) for direction in range(3)]
     candidates = [0 if choice is None else choice.candidate for choice in found]
     return NativeConv(arguments, candidates, weight_channels_last, fits_light_path=fits_light_path)

@@ -25,7 +25,7 @@ MASKS: list[list[bool]] = []
 
 
 def _formatted(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
-    return tensor.contiguous(memory_format=geometry.memory_format(channels_last))
+    return tensor.contiguous(memory_format=geometry.memory_format(channels_last, tensor.dim() - 2))
 
 
 def _forward(
@@ -33,8 +33,8 @@ def _forward(
 ):
     RAN.append("forward")
     CODES.append(precision)
-    result = _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return _formatted(result, channels_last)
+    call = input, weight, bias, stride, padding, output_padding, groups, dilation
+    return _formatted(_torch.CONV_TRANSPOSE[input.dim() - 2](*call), channels_last)
 
 
 def _run_forward_packed(input, weight, bias, call, packed, is_packed, operations, numbers, tensors):
@@ -73,14 +73,14 @@ def _grad_weight(grad_output, input, *arguments):
 
 def _grad_bias(grad_output):
     RAN.append("grad_bias")
-    return grad_output.sum((0, 2, 3))
+    return grad_output.sum((0, *range(2, grad_output.dim())))
 
 
 def _run_forward(input, weight, bias, call):
     """Does what kernels/binding/eager.cpp does, as do the next four functions."""
     *arguments, channels_last = ops.arguments_of(call)
     if _by_torch(call) & 1:
-        return _torch.conv_transpose2d(input, weight, bias, *arguments[:5])
+        return _torch.CONV_TRANSPOSE[input.dim() - 2](input, weight, bias, *arguments[:5])
     return _forward(input, weight, bias, *arguments, channels_last)
 
 
@@ -110,7 +110,7 @@ def _run_gradients(grad_output, input, weight, call, needs_grad_mask):
 
 
 def _by_torch(call):
-    return ops.remembered(call)[15]
+    return ops.remembered(call)[-2]
 
 
 def _recorded_forward(input, weight, bias, stride, padding, dilation, transposed, output_padding, call):

@@ -72,7 +72,7 @@ class Traced(JointGradients):
 
     def grad_bias(self, grad_output: Tensor) -> Tensor:
         with _torch.AutoDispatchBelowAutograd():
-            return grad_output.sum((0, 2, 3))  # Inductor fuses it with its neighbours
+            return grad_output.sum((0, *range(2, grad_output.dim())))  # Inductor fuses it with its neighbours
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         of_input = of_weight = None

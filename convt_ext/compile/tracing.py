@@ -18,7 +18,7 @@ from torch.compiler import is_dynamo_compiling, is_exporting
 
 from .. import _extension, _torch, autocast, ops, planner, request, routing, scopes
 from .. import precision as precisions
-from ..arguments import as_2d, as_result, legal_output_size, pairs
+from ..arguments import as_problem, as_result, legal_output_size, pairs
 from ..geometry import result_is_channels_last
 from . import mode, traced_ops
 
@@ -29,7 +29,8 @@ _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 def conv_transpose(
     dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen=False
 ) -> Tensor:
-    """Traces `convt_ext.conv_transpose1d` or `conv_transpose2d`; `requested` and `is_frozen` as in functional.py."""
+    """Traces `convt_ext.conv_transpose1d`, `conv_transpose2d` or `conv_transpose3d`; `requested` and
+    `is_frozen` as in functional.py."""
     call = input, weight, bias, stride, padding, output_padding, groups, dilation
     decision = _route(*call, requested, is_frozen, dims)
     if isinstance(decision, routing.Reason):
@@ -38,7 +39,7 @@ def conv_transpose(
             routing.refuse_if_requested(decision, input.dtype, requested, scopes.traced_request(), by_switches)
         if isinstance(decision, routing.Unavailable):
             _warn_once(decision.text, decision.remedy)
-        return _torch.conv_transpose1d(*call) if dims == 1 else _torch.conv_transpose2d(*call)
+        return _torch.CONV_TRANSPOSE[dims](*call)
     op, arguments = decision
     return as_result(dims, op(*arguments), input.dim() == dims + 2)
 
@@ -73,10 +74,12 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
         return routing.RUN_TIME_ARGUMENTS
+    if dims == 3:
+        return routing.COMPILED_VOLUME
     arguments = pairs(dims, stride, padding, output_padding, groups, dilation)
     if None in arguments or input.dim() not in (dims + 1, dims + 2) or weight.dim() != dims + 2:
         return routing.ARGUMENTS
-    input, weight = as_2d(dims, input, weight)
+    input, weight = as_problem(dims, input, weight)
     if legal_output_size(input.shape, weight.shape, None if bias is None else bias.shape, *arguments) is None:
         return routing.ARGUMENTS
     stride, padding, output_padding, groups, dilation = arguments

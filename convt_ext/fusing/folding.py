@@ -50,7 +50,7 @@ def can_fold(conv: Any, norm: nn.BatchNorm2d, input: Tensor) -> bool:
     return _is_frozen(conv) or weight.numel() <= math.prod(result_size(conv, input))
 
 
-def result_size(conv: Any, input: Tensor) -> geometry.Size4:
+def result_size(conv: Any, input: Tensor) -> geometry.Sizes:
     return geometry.output_size(
         input.shape, conv.weight.shape, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
     )

@@ -43,7 +43,7 @@ class Choice(NamedTuple):
         return f"{self.source} {self.ours_us:.0f} us for convt_ext, {theirs}"
 
 
-NO_TILE = "no convt_ext kernel has a tile that fits this problem"
+NO_TILE = "no convt_ext kernel supports this problem"
 ESTIMATED, MEASURED = "estimated", "measured here"
 
 _measured: OrderedDict[tuple[planner.Problem, int], Choice] = OrderedDict()

@@ -88,7 +88,8 @@ def key_of(problem: planner.Problem, direction: int) -> str | None:
         (
             _DIRECTIONS[direction], CLASSES[problem.code] if problem.dtype is not torch.float64 else "float64",
             f"x={_by(problem.input_size)}:{input_format}", f"w={_by(problem.weight_size)}:{weight_format}",
-            f"y={'nhwc' if problem.channels_last else 'nchw'}", *(f"{name}={_by(axis)}" for name, axis in axes.items()),
+            f"y={_formats(problem.input_size)[problem.channels_last]}",
+            *(f"{name}={_by(axis)}" for name, axis in axes.items()),
             f"groups={problem.groups}",
         )
     )  # fmt: skip
@@ -98,9 +99,14 @@ def _by(numbers: Iterable[int]) -> str:
     return "x".join(map(str, numbers))
 
 
+def _formats(size: Any) -> tuple[str, str]:
+    return ("nchw", "nhwc") if len(size) == 4 else ("ncdhw", "ndhwc")
+
+
 def _format_of(size: Any, stride: Any) -> str | None:
     """Returns the format in which a tensor is dense; an axis of one element may have any stride."""
-    for name, order in (("nchw", (3, 2, 1, 0)), ("nhwc", (1, 3, 2, 0))):
+    spatial = range(len(size) - 1, 1, -1)
+    for name, order in zip(_formats(size), ((*spatial, 1, 0), (1, *spatial, 0)), strict=True):
         step = 1
         for axis in order:
             if size[axis] > 1 and stride[axis] != step:

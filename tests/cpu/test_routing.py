@@ -218,7 +218,7 @@ def test_pytorch_runs_problems_without_a_tile(no_tf32):
     arguments = {"stride": (16384, 1), "padding": 0, "groups": 131072}
     choice = choice_of(x, weight, **arguments)
     assert choice.by_torch
-    assert choice.why() == "no convt_ext kernel has a tile that fits this problem"
+    assert choice.why() == "no convt_ext kernel supports this problem"
     assert arguments_of(x, weight, **arguments, precision="exact")[CODE] == 0
     found = explain(x, weight, **arguments)
     assert (found.served_by, found.plan) == ("torch", None)
