@@ -65,9 +65,9 @@ def _op(name: str) -> Any:
     return None if _extension.load_error is not None else getattr(torch.ops.convt_ext, name).default
 
 
-def _raising_op(name: str) -> Any:
-    """Returns an op that raises PyTorch's exception types, for all calls from Python, also in compiled programs."""
-    op = _op(name)
+def _raises_as_torch(op: Any) -> Any:
+    """Makes an op, if it is not None, raise PyTorch's exception types, for all calls from Python, also in compiled
+    programs."""
     if op is not None:
         op._op = _raising(op._op)
     return op
@@ -75,14 +75,14 @@ def _raising_op(name: str) -> Any:
 
 def _raising_function(name: str) -> Any:
     """Returns the function that such an op calls, without 0.2 us of Python in between."""
-    op = _raising_op(name)
+    op = _raises_as_torch(_op(name))
     return None if op is None else op._op
 
 
-forward = _raising_op("forward")
-grad_input = _raising_op("grad_input")
-grad_weight = _raising_op("grad_weight")
-grad_bias = _raising_op("grad_bias")
+forward = _raises_as_torch(_op("forward"))
+grad_input = _raises_as_torch(_op("grad_input"))
+grad_weight = _raises_as_torch(_op("grad_weight"))
+grad_bias = _raises_as_torch(_op("grad_bias"))
 run_forward = _raising_function("_forward")  # for eager calls: `forward` with its arguments by number, below autograd
 run_forward_then = _raising_function("_forward_then")  # `run_forward` with the steps of an epilogue (epilogue.py)
 run_forward_packed = _raising_function("_forward_packed")  # `run_forward_then` with memory for the packed weight

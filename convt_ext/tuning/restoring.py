@@ -93,8 +93,11 @@ def _same_modules() -> Iterator[list[nn.Module]]:
     finally:
         for module in modules:
             kept = buffers[id(module)]
-            module._buffers.clear()
-            module._buffers.update((name, buffer) for name, buffer, _ in kept)
+            before_call = {name: buffer for name, buffer, _ in kept}
+            now = dict(module._buffers.items())
+            if now.keys() != before_call.keys() or any(now[name] is not before_call[name] for name in now):
+                module._buffers.clear()
+                module._buffers.update(before_call)
             with torch.no_grad():
                 for _, buffer, content in kept:
                     if buffer is not None and content is not None and not torch.equal(buffer, content):
