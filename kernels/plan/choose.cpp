@@ -65,7 +65,7 @@ bool is_same(const Plan& a, const Plan& b) {
   if (a.kernel != b.kernel || a.estimate_us != b.estimate_us || a.threads != b.threads) return false;
   const auto fields_of = [](const Plan& plan) {
     std::vector<double> fields;
-    visit_fields(plan.tile, [&fields](const char*, auto value) { fields.push_back(static_cast<double>(value)); });
+    visit_fields(plan.tile, [&fields](std::string_view, auto value) { fields.push_back(static_cast<double>(value)); });
     return fields;
   };
   return fields_of(a) == fields_of(b);
