@@ -11,6 +11,7 @@
 #include "plan/tile.h"
 #include "problem/problem.h"
 #include "problem/shapes.h"
+#include "problem/volume.h"
 
 namespace convt {
 
@@ -88,7 +89,7 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan);
 
 // Bytes per source copy: 16, 8, 4 or 2 contiguous bytes that are all inside or all outside the source. 0 if positions
 // (or channels) are not contiguous.
-int32_t patch_source_vector(const ConvTProblem& problem);
+int32_t patch_source_vector(const StackedProblem& problem);
 
 // Whether the weights are a matrix whose rows are input channels, with contiguous taps per output channel.
 inline bool has_rows_of_taps(const ConvTProblem& problem) {

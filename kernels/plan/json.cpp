@@ -96,6 +96,7 @@ std::string to_json(const ConvTProblem& problem, const DeviceInfo& device) {
   json.field("direction", name_of(problem.direction));
   json.field("batch", problem.batch), json.field("c_in", problem.c_in), json.field("c_out", problem.c_out);
   json.field("groups", problem.groups);
+  if (is_volume(problem)) write_axis(json, "d", problem.d);
   write_axis(json, "h", problem.h), write_axis(json, "w", problem.w);
   json.field("dtype", name_of(problem.dtype)), json.field("precision", name_of(problem.precision));
   json.field("has_bias", problem.has_bias);
