@@ -51,7 +51,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env build install demo test gpu-test gpu-status sanitize bench-results bench-status charts repair matrix-test toolkit-test \
+.PHONY: help env build install demo test test-all gpu-test gpu-status sanitize bench-results bench-status charts repair matrix-test toolkit-test \
   cuda12-check build-cost check-wheel lint lint-ci locks mutate format clean
 
 help: ## list the tasks
@@ -94,8 +94,11 @@ demo: $(BASE) ## run layers and networks before and after conversion, with times
 	cd tests && $(RUN) -m convt_ext demo --chart ../build/convt_ext_demo.png
 
 # Run inside tests/, because the checkout's top folder on sys.path would hide the wheel.
-test: $(READY) install ## run all tests that this machine supports, and list the skipped ones with reasons
-	cd tests && $(RUN) -m pytest -rs $(TEST_ARGS)
+test: $(READY) install ## run the tests that this machine supports, and list the skipped ones with reasons
+	cd tests && $(RUN) -m pytest -rs -n auto --dist loadfile $(TEST_ARGS)
+
+test-all: ## run test with all of the planner's random problems, and new ones
+	CONVT_PLAN_PROFILE=same $(MAKE) test
 
 gpu-test: install ## run the GPU tests and write the report that gpu-status reads
 	CONVT_REQUIRE_GPU=1 $(RUN) tools/gpu_shards.py "$(REPORT)" $(if $(SHARDS),--shards $(SHARDS)) \

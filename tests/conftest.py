@@ -83,6 +83,16 @@ def _recorder(config, build_info) -> GpuRecorder:
     return GpuRecorder(path, facts, limit=limit)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Returns the number of workers of `-n auto` with a GPU. Each worker has a CUDA context and a cache of memory."""
+    if _missing_gpu():
+        return None  # xdist's default, one per core
+    import torch
+
+    return max(1, min(os.cpu_count() or 1, torch.cuda.mem_get_info()[1] // (8 << 30)))
+
+
 @pytest.fixture
 def record_result(request):
     """`record_result(name, hexdigest)`: adds the digest of an exact result to the GPU report, if there is one.

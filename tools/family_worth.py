@@ -1,7 +1,7 @@
 """Measures what each engine is worth: how much slower calls are without its kernel families.
 
     python tools/family_worth.py measure OUT.jsonl --csv FILE [--precisions tf32,bf16] [--part I/N]   needs a GPU
-    python tools/family_worth.py table network=ROWS.jsonl grouped=ROWS.jsonl depthwise=ROWS.jsonl audio=ROWS.jsonl
+    python tools/family_worth.py table network=ROWS.jsonl network=MORE.jsonl grouped=… depthwise=… audio=…
 
 Run by hand. `measure` times, for each call, the candidates with the shortest estimates of each family whose estimate
 is competitive, and PyTorch's operator: cold caches, random data, random order. It writes a line of JSON per call.
@@ -43,7 +43,7 @@ NEAR, LEAST_FAMILIES = 3.0, 3  # families to time: all within NEAR of the best e
 LONGEST_US = 20_000.0  # skip families with longer estimates
 REPETITIONS = 5
 
-SHARES = {"network": 0.7, "grouped": 0.15, "depthwise": 0.15}  # of the lists in the price
+SHARES = {"network": 0.55, "grouped": 0.15, "depthwise": 0.15, "audio": 0.15}  # of the lists in the price
 # An engine stays if it earns one of these: percent of default calls per 1,000 lines, or percent of exact calls.
 LEAST_PRICE, LEAST_EXACT = 0.30, 1.0
 
@@ -52,8 +52,8 @@ Row = dict[str, Any]
 _HEAD = """# What each engine is worth
 
 How many percent longer calls take without an engine, on one H200: geometric means over calls of the
-fitting lists of `benchmarks/` (their numbers in parentheses; audio: one-dimensional layers), in both layouts and all
-directions. Default calls are TF32 and bfloat16, with PyTorch's operator as an alternative. Exact calls are `ieee` and
+fitting lists of `benchmarks/` (their numbers in parentheses; network: model_layers.csv and unseen_fitting.csv; audio:
+one-dimensional layers), in both layouts and all directions. Default calls are TF32 and bfloat16, with PyTorch's operator as an alternative. Exact calls are `ieee` and
 `tf32x3`. An engine stays if it earns {price:.2f} % of default calls per 1,000 lines (price), or {exact:.0f} % of exact
 calls. The price weighs the lists by {shares}. `portable` is for other GPUs.
 Written by `tools/family_worth.py`.

@@ -49,10 +49,16 @@ Axis make_axis(const char* name, int index, int64_t in, int64_t kernel, const Co
 
 void check_lists(const ConvArguments& arguments) {
   for (const auto* list : {&arguments.stride, &arguments.padding, &arguments.output_padding, &arguments.dilation}) {
-    STD_TORCH_CHECK(list->size() == 2,
-                    "convt_ext: stride, padding, output_padding and dilation must be 2 long, got a list of ",
-                    list->size());
+    STD_TORCH_CHECK(
+        list->size() == arguments.stride.size() && (list->size() == 2 || list->size() == 3),
+        "convt_ext: stride, padding, output_padding and dilation must be all 2 or all 3 long, got a list of ",
+        list->size());
   }
+}
+
+const char* axis_name(int index, const ConvArguments& arguments) {
+  constexpr const char* kNames[] = {"D", "H", "W"};
+  return kNames[3 - arguments.dims() + index];
 }
 
 // Number of steps of size `step` in `distance`, plus one.
@@ -66,7 +72,7 @@ int64_t size_of(const char* name, const char* axis, int64_t distance, int64_t st
 
 int64_t input_size_of(int index, int64_t out, int64_t kernel, const ConvArguments& arguments) {
   check_lists(arguments);
-  const char* name = index == 0 ? "H" : "W";
+  const char* name = axis_name(index, arguments);
   check_numbers(name, index, out, kernel, arguments);
   const int64_t distance = out - 1 - arguments.output_padding[index] - arguments.dilation[index] * (kernel - 1) +
                            2 * arguments.padding[index];
@@ -75,7 +81,7 @@ int64_t input_size_of(int index, int64_t out, int64_t kernel, const ConvArgument
 
 int64_t kernel_size_of(int index, int64_t out, int64_t in, const ConvArguments& arguments) {
   check_lists(arguments);
-  const char* name = index == 0 ? "H" : "W";
+  const char* name = axis_name(index, arguments);
   check_numbers(name, index, std::max(out, in), 1, arguments);
   const int64_t distance =
       out - 1 - arguments.output_padding[index] - arguments.stride[index] * (in - 1) + 2 * arguments.padding[index];
@@ -108,8 +114,13 @@ ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool h
   problem.c_in = x_sizes[1];
   problem.c_out = w_sizes[1] * groups;
   problem.groups = groups;
-  problem.h = make_axis("H", 0, x_sizes[2], w_sizes[2], arguments);
-  problem.w = make_axis("W", 1, x_sizes[3], w_sizes[3], arguments);
+  const int dims = arguments.dims();
+  const auto axis = [&](int index) {
+    return make_axis(axis_name(index, arguments), index, x_sizes[2 + index], w_sizes[2 + index], arguments);
+  };
+  if (dims == 3) problem.d = axis(0);
+  problem.h = axis(dims - 2);
+  problem.w = axis(dims - 1);
   problem.dtype = dtype;
   problem.precision = static_cast<Precision>(arguments.precision);
   problem.has_bias = has_bias;

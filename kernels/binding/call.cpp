@@ -13,6 +13,7 @@
 #include "plan/cache.h"
 #include "plan/family.h"
 #include "problem/shapes.h"
+#include "problem/volume.h"
 
 namespace convt::binding {
 
@@ -30,9 +31,16 @@ DataType data_type_of(const char* name, const Tensor& tensor) {
   STD_TORCH_CHECK(false, "convt_ext: ", name, " must be float16, bfloat16, float32 or float64");
 }
 
-void check_tensor(const char* name, const Tensor& tensor, const char* shape) {
+void check_tensor(const char* name, const Tensor& tensor, int dims, const char* shape) {
   STD_TORCH_CHECK(tensor.is_cuda(), "convt_ext: ", name, " must be a CUDA tensor");
-  STD_TORCH_CHECK(tensor.dim() == 4, "convt_ext: ", name, " must be ", shape, ", got ", tensor.dim(), " dimensions");
+  STD_TORCH_CHECK(tensor.dim() == dims + 2, "convt_ext: ", name, " must have ", dims + 2, " dimensions, ", shape,
+                  dims == 3 ? "" : " without the depth", ", got ", tensor.dim());
+}
+
+void read_strides(const Tensor& tensor, int64_t (&strides)[4], int64_t* plane) {
+  const int depth = tensor.dim() == 5 ? 1 : 0;
+  for (int i = 0; i < 4; ++i) strides[i] = tensor.stride(i < 2 ? i : i + depth);
+  *plane = depth == 1 ? tensor.stride(2) : 0;
 }
 
 void check_matches(const char* name, const Tensor& tensor, const char* first_name, const Tensor& first) {
@@ -83,6 +91,14 @@ Tensor empty_result(int64_t dimensions, const int64_t* sizes, const int64_t* str
   int64_t bytes = static_cast<int64_t>(like.element_size());
   for (int64_t i = 0; i < dimensions; ++i) bytes *= sizes[i];
   fail_to_allocate(bytes, like.get_device_index());
+}
+
+Tensor empty_dense(int dims, const int64_t (&sizes)[4], const int64_t (&strides)[4], int64_t planes, int64_t plane,
+                   const Tensor& like) {
+  if (dims == 2) return empty_result(4, sizes, strides, like);
+  const int64_t all_sizes[5] = {sizes[0], sizes[1], planes, sizes[2], sizes[3]};
+  const int64_t all_strides[5] = {strides[0], strides[1], plane, strides[2], strides[3]};
+  return empty_result(5, all_sizes, all_strides, like);
 }
 
 Tensor empty_workspace(int64_t bytes, int32_t device) {
@@ -163,6 +179,7 @@ bool run_plan(const ConvTProblem& asked, const Candidate& candidate, Pointers po
               const Epilogue* epilogue) {
   ConvTProblem problem = asked;
   settle_strides(&problem);
+  problem = without_depth(problem);
   if (candidate.only.has_value()) return run_candidate(problem, *candidate.only, pointers, device, epilogue);
   const DeviceInfo& info = device_info(device);
   const bool wants_choice = candidate.preferred == 0;

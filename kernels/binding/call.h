@@ -17,8 +17,8 @@
 
 namespace convt::binding {
 
-// Lists and numbers of a raw op. Error messages are for callers of raw ops: convt_ext.conv_transpose2d lets PyTorch
-// check its arguments first.
+// Lists and numbers of a raw op: one number per spatial axis, two (H, W) or three (D, H, W). Error messages are for
+// callers of raw ops: convt_ext.conv_transpose2d lets PyTorch check its arguments first.
 struct ConvArguments {
   std::vector<int64_t> stride;
   std::vector<int64_t> padding;
@@ -31,13 +31,16 @@ struct ConvArguments {
   // 0 for none. It refers to a problem whose tensors are dense in the format of channels_last, except the tensors that
   // the forward pass reads.
   int64_t preferred[3] = {0, 0, 0};
+
+  int dims() const { return static_cast<int>(stride.size()); }
 };
 
-// A forward problem of these sizes (4 each), without strides. Throws std::runtime_error with the argument's name.
+// A forward problem of these sizes (dims + 2 each), without strides. Throws std::runtime_error with the argument's
+// name.
 ConvTProblem make_problem(const int64_t* x_sizes, const int64_t* w_sizes, bool has_bias, DataType dtype,
                           const ConvArguments& arguments);
 
-// The size of the input, or of the kernel, along axis 0 (H) or 1 (W), computed from the other sizes. Throws
+// The size of the input, or of the kernel, along a spatial axis, computed from the other sizes. Throws
 // std::runtime_error if no size gives that output.
 int64_t input_size_of(int index, int64_t out, int64_t kernel, const ConvArguments& arguments);
 int64_t kernel_size_of(int index, int64_t out, int64_t in, const ConvArguments& arguments);
@@ -68,8 +71,11 @@ void wait_for_stream(int32_t index);
 // `name`: the argument's name in error texts. Throws std::runtime_error, like all checks here.
 DataType data_type_of(const char* name, const torch::stable::Tensor& tensor);
 
-// Checks for a 4-D CUDA tensor. `shape` is the expected shape for the error text.
-void check_tensor(const char* name, const torch::stable::Tensor& tensor, const char* shape);
+// Checks for a CUDA tensor with `dims` spatial axes. `shape` is the expected shape for the error text, with three.
+void check_tensor(const char* name, const torch::stable::Tensor& tensor, int dims, const char* shape);
+
+// A tensor's strides without its depth, if it has one, and the stride of the depth.
+void read_strides(const torch::stable::Tensor& tensor, int64_t (&strides)[4], int64_t* plane);
 
 // Checks that the tensor has the GPU and dtype of `first`.
 void check_matches(const char* name, const torch::stable::Tensor& tensor, const char* first_name,
@@ -79,6 +85,10 @@ void check_matches(const char* name, const torch::stable::Tensor& tensor, const 
 // out of memory. Tried to allocate ...", or "CUDA error: ..." after an error of an earlier kernel.
 torch::stable::Tensor empty_result(int64_t dimensions, const int64_t* sizes, const int64_t* strides,
                                    const torch::stable::Tensor& like);
+
+// The same for dense sizes and strides of a problem, and a depth of `planes` if `dims` is 3.
+torch::stable::Tensor empty_dense(int dims, const int64_t (&sizes)[4], const int64_t (&strides)[4], int64_t planes,
+                                  int64_t plane, const torch::stable::Tensor& like);
 
 // `bytes` of device memory from the caching allocator, at least one. Throws like empty_result().
 torch::stable::Tensor empty_workspace(int64_t bytes, int32_t device);

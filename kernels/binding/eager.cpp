@@ -36,18 +36,26 @@ struct Call {
 
 Call to_call(const List& numbers) {
   STD_TORCH_CHECK(
-      numbers.size() == 17,
-      "convt_ext: numbers must be stride, padding and output_padding, 2 each, groups, dilation, 2, precision, "
-      "channels_last, the weight's, the preferred candidates, 3, the directions of PyTorch, and one more, got a list "
-      "of ",
+      numbers.size() == 17 || numbers.size() == 21,
+      "convt_ext: numbers must be stride, padding and output_padding, 2 or 3 each, groups, dilation, 2 or 3, "
+      "precision, channels_last, the weight's, the preferred candidates, 3, the directions of PyTorch, and one more, "
+      "got a list of ",
       numbers.size());
-  for (int i = 12; i < 15; ++i) {
-    STD_TORCH_CHECK(numbers[i] >= 0, "convt_ext: a preferred candidate must not be negative, got ", numbers[i]);
+  const int dims = numbers.size() == 17 ? 2 : 3;
+  const auto list = [&](int begin) { return List(numbers.begin() + begin, numbers.begin() + begin + dims); };
+  const int64_t* rest = numbers.data() + 4 * dims + 1;  // from the precision on
+  for (int i = 3; i < 6; ++i) {
+    STD_TORCH_CHECK(rest[i] >= 0, "convt_ext: a preferred candidate must not be negative, got ", rest[i]);
   }
-  auto pair = [&numbers](int begin) { return List{numbers[begin], numbers[begin + 1]}; };
-  const ConvArguments arguments{pair(0), pair(2),    pair(4),          numbers[6],
-                                pair(7), numbers[9], numbers[10] != 0, {numbers[12], numbers[13], numbers[14]}};
-  return {arguments, numbers[11] != 0, numbers[15]};
+  const ConvArguments arguments{list(0),
+                                list(dims),
+                                list(2 * dims),
+                                numbers[3 * dims],
+                                list(3 * dims + 1),
+                                rest[0],
+                                rest[1] != 0,
+                                {rest[3], rest[4], rest[5]}};
+  return {arguments, rest[2] != 0, rest[6]};
 }
 
 // Sizes are not part of the numbers, so a program has few different calls. Calls are never removed, because autograd

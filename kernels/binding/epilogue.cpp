@@ -210,7 +210,7 @@ void Epilogue::run(int32_t first, bool exact, void* result, cudaStream_t stream)
 
 void finish(Tensor result, bool exact, const std::vector<int64_t>& operations, const std::vector<double>& numbers,
             const std::vector<Tensor>& tensors) {
-  check_tensor("result", result, "(N, C, H, W)");
+  check_tensor("result", result, 2, "(N, C, H, W)");
   if (result.numel() == 0) return;
   int64_t stride[4], dense[2][4];
   const int64_t* size = result.sizes().data();

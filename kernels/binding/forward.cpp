@@ -18,8 +18,9 @@ using torch::stable::Tensor;
 Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, const ConvArguments& arguments,
            std::optional<int64_t> only, Tensor* packed = nullptr, bool is_packed = false,
            const EpilogueArguments* steps = nullptr) {
-  check_tensor("input", input, "(N, C, H, W)");
-  check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
+  const int dims = arguments.dims();
+  check_tensor("input", input, dims, "(N, C, D, H, W)");
+  check_tensor("weight", weight, dims, "(C_in, C_out / groups, kD, kH, kW)");
   check_matches("weight", weight, "input", input);
   ConvTProblem problem = make_problem(input.sizes().data(), weight.sizes().data(), bias.has_value(),
                                       data_type_of("input", input), arguments);
@@ -29,12 +30,10 @@ Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor
                     problem.c_out, "]");
   }
   const Shapes shapes = shapes_of(problem);
-  fill_dense_strides(shapes.y, arguments.channels_last, problem.y_stride);
-  for (int i = 0; i < 4; ++i) {
-    problem.x_stride[i] = input.stride(i);
-    problem.w_stride[i] = weight.stride(i);
-  }
-  Tensor output = empty_result(4, shapes.y, problem.y_stride, input);
+  problem.y_plane = fill_dense_strides(shapes.y, arguments.channels_last, problem.y_stride, problem.d.out);
+  read_strides(input, problem.x_stride, &problem.x_plane);
+  read_strides(weight, problem.w_stride, &problem.w_plane);
+  Tensor output = empty_dense(dims, shapes.y, problem.y_stride, problem.d.out, problem.y_plane, input);
   if (output.numel() == 0) return output;
 
   const int32_t device = input.get_device_index();
@@ -48,6 +47,7 @@ Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor
   pointers.y = output.mutable_data_ptr();
   pointers.is_packed = is_packed;
   std::optional<Epilogue> epilogue;
+  STD_TORCH_CHECK(steps == nullptr || dims == 2, "convt_ext: three-dimensional calls have no epilogue steps");
   if (steps != nullptr) epilogue.emplace(*steps, shapes.y, problem.y_stride, problem.dtype, device);
   run_plan(problem, {only, arguments.preferred[0]}, pointers, device, packed,
            epilogue.has_value() ? &*epilogue : nullptr);

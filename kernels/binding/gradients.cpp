@@ -1,6 +1,7 @@
 // The CUDA implementation of convt_ext::grad_input, grad_weight and grad_bias: checks, result, plan, launch.
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
@@ -27,11 +28,14 @@ Gradient make_gradient(Direction direction, const Tensor& grad_output, const int
   gradient.problem = make_problem(x_sizes, w_sizes, false, data_type_of("grad_output", grad_output), arguments);
   gradient.problem.direction = direction;
   gradient.shapes = shapes_of(gradient.problem);
-  for (int i = 0; i < 4; ++i) {
-    STD_TORCH_CHECK(grad_output.size(i) == gradient.shapes.y[i], "convt_ext: grad_output.size(", i, ") must be ",
-                    gradient.shapes.y[i], " for these sizes and arguments, got ", grad_output.size(i));
-    gradient.problem.y_stride[i] = grad_output.stride(i);
-  }
+  const int depth = arguments.dims() - 2;
+  const auto check_size = [&grad_output](int axis, int64_t expected) {
+    STD_TORCH_CHECK(grad_output.size(axis) == expected, "convt_ext: grad_output.size(", axis, ") must be ", expected,
+                    " for these sizes and arguments, got ", grad_output.size(axis));
+  };
+  for (int i = 0; i < 4; ++i) check_size(i < 2 ? i : i + depth, gradient.shapes.y[i]);
+  if (depth == 1) check_size(2, gradient.problem.d.out);
+  read_strides(grad_output, gradient.problem.y_stride, &gradient.problem.y_plane);
   return gradient;
 }
 
@@ -39,9 +43,10 @@ Gradient make_gradient(Direction direction, const Tensor& grad_output, const int
 int64_t preferred_of(const Gradient& gradient, const ConvArguments& arguments, int direction) {
   if (arguments.preferred[direction] == 0) return 0;
   ConvTProblem dense = gradient.problem, given = gradient.problem;
-  fill_dense_strides(gradient.shapes.y, arguments.channels_last, dense.y_stride);
+  dense.y_plane = fill_dense_strides(gradient.shapes.y, arguments.channels_last, dense.y_stride, dense.d.out);
   settle_strides(&dense), settle_strides(&given);
-  return std::equal(given.y_stride, given.y_stride + 4, dense.y_stride) ? arguments.preferred[direction] : 0;
+  const bool same = std::equal(given.y_stride, given.y_stride + 4, dense.y_stride) && given.y_plane == dense.y_plane;
+  return same ? arguments.preferred[direction] : 0;
 }
 
 void* read_only(const Tensor& tensor) { return const_cast<void*>(tensor.const_data_ptr()); }
@@ -51,15 +56,18 @@ Tensor empty_bias(const Tensor& grad_output) {
   return empty_result(1, &channels, &step, grad_output);
 }
 
-// Sums grad_output by channel in a separate kernel.
-void add_up(const Tensor& grad_output, Tensor* grad_bias) {
+// Sums grad_output by channel in a separate kernel. Planes must be further rows.
+void add_up(const Tensor& asked, Tensor* grad_bias) {
   if (grad_bias->numel() == 0) return;
+  const bool joined = asked.dim() == 4 || asked.stride(2) == asked.size(3) * asked.stride(3);
+  const Tensor grad_output = joined ? asked : torch::stable::contiguous(asked);
   ChannelSum sum{};
   sum.dtype = data_type_of("grad_output", grad_output);
-  for (int i = 0; i < 4; ++i) {
-    sum.size[i] = grad_output.size(i);
-    sum.stride[i] = grad_output.stride(i);
-  }
+  int64_t plane;
+  read_strides(grad_output, sum.stride, &plane);
+  const int depth = static_cast<int>(grad_output.dim()) - 4;
+  for (int i = 0; i < 4; ++i) sum.size[i] = grad_output.size(i < 2 ? i : i + depth);
+  if (depth == 1) sum.size[2] *= grad_output.size(2);
   const int32_t device = grad_output.get_device_index();
   const torch::stable::accelerator::DeviceGuard guard(device);
   if (grad_output.numel() == 0) return fill_zero(*grad_bias);
@@ -72,17 +80,19 @@ void add_up(const Tensor& grad_output, Tensor* grad_bias) {
 
 Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const ConvArguments& arguments,
                       std::optional<int64_t> only) {
-  check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
-  check_tensor("weight", weight, "(C_in, C_out / groups, kH, kW)");
+  const int dims = arguments.dims();
+  check_tensor("grad_output", grad_output, dims, "(N, C_out, OD, OH, OW)");
+  check_tensor("weight", weight, dims, "(C_in, C_out / groups, kD, kH, kW)");
   check_matches("weight", weight, "grad_output", grad_output);
-  const int64_t x_sizes[4] = {grad_output.size(0), weight.size(0),
-                              input_size_of(0, grad_output.size(2), weight.size(2), arguments),
-                              input_size_of(1, grad_output.size(3), weight.size(3), arguments)};
+  int64_t x_sizes[5] = {grad_output.size(0), weight.size(0)};
+  for (int i = 0; i < dims; ++i) {
+    x_sizes[2 + i] = input_size_of(i, grad_output.size(2 + i), weight.size(2 + i), arguments);
+  }
   Gradient gradient = make_gradient(Direction::kGradInput, grad_output, x_sizes, weight.sizes().data(), arguments);
   ConvTProblem& problem = gradient.problem;
-  fill_dense_strides(gradient.shapes.x, arguments.channels_last, problem.x_stride);
-  for (int i = 0; i < 4; ++i) problem.w_stride[i] = weight.stride(i);
-  Tensor result = empty_result(4, gradient.shapes.x, problem.x_stride, grad_output);
+  problem.x_plane = fill_dense_strides(gradient.shapes.x, arguments.channels_last, problem.x_stride, problem.d.in);
+  read_strides(weight, problem.w_stride, &problem.w_plane);
+  Tensor result = empty_dense(dims, gradient.shapes.x, problem.x_stride, problem.d.in, problem.x_plane, grad_output);
   if (result.numel() == 0) return result;
   const int32_t device = grad_output.get_device_index();
   const torch::stable::accelerator::DeviceGuard guard(device);
@@ -100,20 +110,23 @@ Tensor run_grad_input(const Tensor& grad_output, const Tensor& weight, const Con
 
 Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const ConvArguments& arguments,
                        std::optional<int64_t> only, Tensor* grad_bias) {
-  check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
-  check_tensor("input", input, "(N, C_in, H, W)");
+  const int dims = arguments.dims();
+  check_tensor("grad_output", grad_output, dims, "(N, C_out, OD, OH, OW)");
+  check_tensor("input", input, dims, "(N, C_in, D, H, W)");
   check_matches("input", input, "grad_output", grad_output);
   STD_TORCH_CHECK(arguments.groups > 0 && grad_output.size(1) % arguments.groups == 0,
                   "convt_ext: groups must divide grad_output's channels, got groups ", arguments.groups, " and ",
                   grad_output.size(1), " channels");
-  const int64_t w_sizes[4] = {input.size(1), grad_output.size(1) / arguments.groups,
-                              kernel_size_of(0, grad_output.size(2), input.size(2), arguments),
-                              kernel_size_of(1, grad_output.size(3), input.size(3), arguments)};
+  int64_t w_sizes[5] = {input.size(1), grad_output.size(1) / arguments.groups};
+  for (int i = 0; i < dims; ++i) {
+    w_sizes[2 + i] = kernel_size_of(i, grad_output.size(2 + i), input.size(2 + i), arguments);
+  }
   Gradient gradient = make_gradient(Direction::kGradWeight, grad_output, input.sizes().data(), w_sizes, arguments);
   ConvTProblem& problem = gradient.problem;
-  fill_dense_strides(gradient.shapes.w, arguments.channels_last, problem.w_stride);
-  for (int i = 0; i < 4; ++i) problem.x_stride[i] = input.stride(i);
-  Tensor result = empty_result(4, gradient.shapes.w, problem.w_stride, grad_output);
+  problem.w_plane = fill_dense_strides(gradient.shapes.w, arguments.channels_last, problem.w_stride, problem.d.kernel);
+  read_strides(input, problem.x_stride, &problem.x_plane);
+  Tensor result =
+      empty_dense(dims, gradient.shapes.w, problem.w_stride, problem.d.kernel, problem.w_plane, grad_output);
   const int32_t device = grad_output.get_device_index();
   const torch::stable::accelerator::DeviceGuard guard(device);
   if (grad_bias != nullptr) *grad_bias = empty_bias(grad_output);
@@ -133,7 +146,7 @@ Tensor run_grad_weight(const Tensor& grad_output, const Tensor& input, const Con
 }
 
 Tensor run_grad_bias(const Tensor& grad_output) {
-  check_tensor("grad_output", grad_output, "(N, C_out, OH, OW)");
+  check_tensor("grad_output", grad_output, grad_output.dim() == 5 ? 3 : 2, "(N, C_out, OD, OH, OW)");
   Tensor result = empty_bias(grad_output);
   add_up(grad_output, &result);
   return result;

@@ -35,11 +35,11 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
       "_run_candidate(int direction, int candidate, Tensor first, Tensor second, Tensor? bias, int[] stride, "
       "int[] padding, int[] output_padding, int groups, int[] dilation, int precision, bool channels_last, "
       "int[] operations, float[] numbers, Tensor[] tensors) -> Tensor");
-  // Eager calls (eager.cpp). _remember returns an index for the 11 numbers of the arguments from stride to
-  // channels_last, and 6 more: whether the gradient of the weight is also in channels_last; the candidates of the
-  // forward pass and the gradients of input and weight that replace the planner's choice, 0 for none; a bit mask of the
-  // directions that PyTorch runs (1, 2, 4 in this order); and one number that only the caller uses. `wanted`: bit mask
-  // of gradients, 1 (input), 2 (weight) and 4 (bias).
+  // Eager calls (eager.cpp). _remember returns an index for the 11 numbers (in three dimensions 15) of the arguments
+  // from stride to channels_last, and 6 more: whether the gradient of the weight is also in channels_last; the
+  // candidates of the forward pass and the gradients of input and weight that replace the planner's choice, 0 for none;
+  // a bit mask of the directions that PyTorch runs (1, 2, 4 in this order); and one number that only the caller uses.
+  // `wanted`: bit mask of gradients, 1 (input), 2 (weight) and 4 (bias).
   library.def("_remember(int[] numbers) -> int");
   library.def("_forward(Tensor input, Tensor weight, Tensor? bias, int call) -> Tensor");
   // Forward with epilogue steps (convt_ext/epilogue.py): an operation per step, + 256 if its operand is the next of

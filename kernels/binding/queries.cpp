@@ -16,6 +16,7 @@
 #include "binding/call.h"
 #include "plan/cache.h"
 #include "plan/plan.h"
+#include "problem/volume.h"
 
 namespace convt::binding {
 namespace {
@@ -55,7 +56,8 @@ Question make_question(const std::vector<int64_t>& input_size, const std::vector
                        bool has_bias, const ConvArguments& arguments, int64_t dtype, const std::vector<int64_t>& device,
                        int64_t direction) {
   for (const auto* list : {&input_size, &input_stride, &weight_size, &weight_stride}) {
-    STD_TORCH_CHECK(list->size() == 4, "convt_ext: sizes and strides must be 4 long, got a list of ", list->size());
+    STD_TORCH_CHECK(list->size() == arguments.stride.size() + 2, "convt_ext: sizes and strides must be ",
+                    arguments.stride.size() + 2, " long, got a list of ", list->size());
   }
   STD_TORCH_CHECK(dtype >= 0 && dtype <= static_cast<int64_t>(DataType::kBFloat16),
                   "convt_ext: dtype must be 0 (float32), 1 (float64), 2 (float16) or 3 (bfloat16), got ", dtype);
@@ -64,22 +66,27 @@ Question make_question(const std::vector<int64_t>& input_size, const std::vector
   ConvTProblem problem =
       make_problem(input_size.data(), weight_size.data(), has_bias, static_cast<DataType>(dtype), arguments);
   problem.direction = static_cast<Direction>(direction);
-  std::copy_n(input_stride.data(), 4, problem.x_stride);
-  std::copy_n(weight_stride.data(), 4, problem.w_stride);
+  const size_t depth = arguments.stride.size() - 2;
+  for (size_t i = 0; i < 4; ++i) {
+    problem.x_stride[i] = input_stride[i < 2 ? i : i + depth];
+    problem.w_stride[i] = weight_stride[i < 2 ? i : i + depth];
+  }
+  if (depth == 1) problem.x_plane = input_stride[2], problem.w_plane = weight_stride[2];
   const Shapes shapes = shapes_of(problem);
-  fill_dense_strides(shapes.y, arguments.channels_last, problem.y_stride);
+  const bool channels_last = arguments.channels_last;
+  problem.y_plane = fill_dense_strides(shapes.y, channels_last, problem.y_stride, problem.d.out);
   if (problem.direction == Direction::kGradInput) {
     problem.has_bias = false;  // like a gradient call, which then uses this plan
-    fill_dense_strides(shapes.x, arguments.channels_last, problem.x_stride);
+    problem.x_plane = fill_dense_strides(shapes.x, channels_last, problem.x_stride, problem.d.in);
   }
   if (problem.direction == Direction::kGradWeight) {
     problem.has_bias = false;
-    fill_dense_strides(shapes.w, arguments.channels_last, problem.w_stride);
+    problem.w_plane = fill_dense_strides(shapes.w, channels_last, problem.w_stride, problem.d.kernel);
   }
   settle_strides(&problem);
-  STD_TORCH_CHECK(problem.batch > 0 && problem.h.out > 0 && problem.w.out > 0,
+  STD_TORCH_CHECK(problem.batch > 0 && problem.d.out > 0 && problem.h.out > 0 && problem.w.out > 0,
                   "convt_ext: an empty output has no plan");
-  return {problem, from_list(device)};
+  return {without_depth(problem), from_list(device)};
 }
 
 int64_t nanoseconds(double us) { return std::llround(us * 1e3); }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "correlate_sm90a/instances.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 #include "reduce/channels.h"
 
@@ -34,20 +35,7 @@ struct CorrelateTile {
   int32_t images;  // per launch
   bool packs_x, packs_gy;  // a packing kernel copies the tensor first
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("co_parts", co_parts);
-    field("kh_parts", kh_parts);
-    field("kw_parts", kw_parts);
-    field("rows", rows);
-    field("columns", columns);
-    field("slots", slots);
-    field("units_per_chunk", units_per_chunk);
-    field("images", images);
-    field("packs_x", packs_x);
-    field("packs_gy", packs_gy);
-  }
+  CONVT_TILE_FIELDS(co_parts, kh_parts, kw_parts, rows, columns, slots, units_per_chunk, images, packs_x, packs_gy)
 };
 
 inline constexpr int32_t kCorrelateRows = 64;  // M of a wgmma

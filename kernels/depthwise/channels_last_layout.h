@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "depthwise/instances.h"
+#include "plan/tile.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -25,14 +26,7 @@ struct ThinChannelsLastTile {
   int32_t channels;  // per CTA; channels and columns follow from the problem and `vector`
   int32_t columns;
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("rows", rows);
-    field("columns", columns);
-    field("channels", channels);
-    field("vector", vector);
-  }
+  CONVT_TILE_FIELDS(rows, columns, channels, vector)
 };
 
 inline constexpr int32_t kChannelsLastThreads = 256;

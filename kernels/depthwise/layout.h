@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "depthwise/instances.h"
+#include "plan/tile.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -20,12 +21,7 @@ struct ThinDepthwiseTile {
   int32_t rows;      // rows of positions
   int32_t columns;   // columns of positions; follows from the instance
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("rows", rows);
-    field("columns", columns);
-  }
+  CONVT_TILE_FIELDS(rows, columns)
 };
 
 // Columns of y that a lane stores (16 bytes), or columns of grad_output that it loads: enough vectors to amortize the

@@ -45,7 +45,7 @@ namespace convt {
   X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, kResults)                               \
   X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, kResults)               \
   X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, kNothing)                   \
-  X(PatchTile, patch, "patch_sm90a", on_hopper_tensor_cores, kResults)                            \
+  X(PatchTile, patch, "patch_sm90a", on_hopper_in_any_depth, kResults)                            \
   X(StridedTile, strided, "rows_sm90a", on_hopper_tensor_cores, kResults)                         \
   X(WindowTile, window, "rows_sm90a", on_hopper_tensor_cores, kChannels)                          \
   X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, kNothing)                      \

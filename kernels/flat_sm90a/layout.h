@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "plan/tap_program.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -28,21 +29,12 @@ struct FlatTile {
   int64_t plane_bytes;   // per plane of the packed source
   int32_t num_tiles;
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("phases", phases);
-    field("consumers", consumers);
-    field("sums", accumulators);
-    field("split_channels", split_channels);
-    field("tile_positions", tile_positions);
-    field("window", window);
-    field("num_tiles", num_tiles);
-    field("k_steps", k_steps);
-    field("num_chunks", num_chunks);
-    field("source_slots", source_slots);
-    field("weight_slots", weight_slots);
-    field("slot_taps", slot_taps);
+  std::vector<TileField> fields() const {
+    return list_fields(
+        "phases, consumers, sums, split_channels, tile_positions, window, num_tiles, k_steps, num_chunks, "
+        "source_slots, weight_slots, slot_taps",
+        phases, consumers, accumulators, split_channels, tile_positions, window, num_tiles, k_steps, num_chunks,
+        source_slots, weight_slots, slot_taps);
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "gather/instances.h"
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 
@@ -49,16 +50,7 @@ struct ThinGatherTile {
   int32_t chunk_taps;
   int32_t stages;  // pipeline stages
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("lanes_channels", lanes_channels);
-    field("warps_channels", warps_channels);
-    field("warps_positions", warps_positions);
-    field("chunk_ci", chunk_ci);
-    field("chunk_taps", chunk_taps);
-    field("stages", stages);
-  }
+  CONVT_TILE_FIELDS(lanes_channels, warps_channels, warps_positions, chunk_ci, chunk_taps, stages)
 };
 
 inline constexpr int32_t kMaxGatherThreads = 256;
@@ -107,11 +99,7 @@ struct ThinDirectTile {
   int32_t instance;  // index into kThinDirectInstances
   int32_t terms;  // maximum terms per result
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("terms", terms);
-  }
+  CONVT_TILE_FIELDS(terms)
 };
 
 inline constexpr int32_t kDirectThreads = 128;

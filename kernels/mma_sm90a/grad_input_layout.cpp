@@ -83,18 +83,9 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   if (layout->result_channels_last && problem.x_stride[1] != 1) return false;
   const Axis &h = problem.h, &w = problem.w;
   if (h.kernel > kMaxMmaGradientTaps || w.kernel > kMaxMmaGradientTaps) return false;
-  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 4096;
-  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
+  if (!make_channel_groups(problem, layout)) return false;
   layout->h = h;
   layout->w = w;
-  layout->groups = static_cast<int32_t>(problem.groups);
-  layout->group_ci = static_cast<int32_t>(group_ci);
-  layout->group_co = static_cast<int32_t>(group_co);
-  std::copy_n(problem.y_stride, 4, layout->source_stride);
-  std::copy_n(problem.x_stride, 4, layout->result_stride);
-  std::copy_n(problem.w_stride, 4, layout->weight_stride);
-  layout->weight_group_stride = group_ci * problem.w_stride[0];
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
   const int32_t step_elements = 32 / element, lane_elements = 8 / element;
 
@@ -158,20 +149,20 @@ bool make_mma_grad_input_layout(const ConvTProblem& problem, const MmaGradInputT
   if (!smem.fits()) return false;
   // raw_weights requires that all weights of the group are contiguous.
   const int64_t row = int64_t{layout->num_chunks} * layout->depth;
-  const int64_t last = (group_co - 1) * problem.w_stride[1] + (h.kernel - 1) * problem.w_stride[2] +
+  const int64_t last = int64_t{layout->group_co - 1} * problem.w_stride[1] + (h.kernel - 1) * problem.w_stride[2] +
                        (w.kernel - 1) * problem.w_stride[3];
-  if (plan.stages > 1 && problem.w_stride[0] == row && last == row - 1 && group_ci * row * element % 16 == 0) {
+  if (plan.stages > 1 && problem.w_stride[0] == row && last == row - 1 && layout->group_ci * row * element % 16 == 0) {
     // One copy per channel, with a pitch that avoids bank conflicts; or one copy for all channels.
     const bool whole = row * element % 16 == 0;
     layout->raw_pitch = whole ? congruent_from(row, 16 / element, 128 / element) : static_cast<int32_t>(row);
     layout->raw_bytes = static_cast<int32_t>(row * element);
-    layout->raw_weights = group_ci * layout->raw_pitch * element <= layout->stage_bytes;
+    layout->raw_weights = layout->group_ci * layout->raw_pitch * element <= layout->stage_bytes;
   }
 
   if (layout->result_channels_last) {
     // Contiguous channels of a lane: 16 bytes, or all of its rows.
     const int32_t rows = std::min(2 * instance.row_tiles, 16 / element);
-    layout->wide = group_ci % rows == 0 && problem.x_stride[0] % rows == 0 && problem.x_stride[2] % rows == 0 &&
+    layout->wide = layout->group_ci % rows == 0 && problem.x_stride[0] % rows == 0 && problem.x_stride[2] % rows == 0 &&
                    problem.x_stride[3] % rows == 0;
   } else {
     const auto divides = [&](int32_t count) {

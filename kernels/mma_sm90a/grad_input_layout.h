@@ -15,8 +15,10 @@
 
 #include "mma_sm90a/instances.h"
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
+#include "tiling/axis.h"
 
 namespace convt {
 
@@ -32,19 +34,7 @@ struct MmaGradInputTile {
   int32_t order;  // order of K in a stage: grad_input_tap()
   int32_t padding;  // vectors after each channel of a stage, or row of all channels, against bank conflicts
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("warps", warps);
-    field("splits", splits);
-    field("tile_h", tile_h);
-    field("tile_w", tile_w);
-    field("chunk_co", chunk_co);
-    field("stages", stages);
-    field("blocks_per_group", blocks_per_group);
-    field("order", order);
-    field("padding", padding);
-  }
+  CONVT_TILE_FIELDS(warps, splits, tile_h, tile_w, chunk_co, stages, blocks_per_group, order, padding)
 };
 
 inline constexpr int32_t kMaxMmaGradientTaps = 16;  // per axis: half the bits of a mask
@@ -57,13 +47,8 @@ CONVT_HOST_DEVICE constexpr int32_t max_mma_gradient_threads(int32_t row_tiles, 
 inline constexpr int32_t kNoGradInputPosition = 0x7fff << 16;  // a row outside every image
 
 // Launch parameters that the problem and the plan determine: all except pointers.
-struct MmaGradInputLayout {
-  int64_t source_stride[4];  // of grad_output
-  int64_t result_stride[4];
-  int64_t weight_stride[4];
-  int64_t weight_group_stride;
+struct MmaGradInputLayout : ChannelGroups {  // the source is grad_output
   Axis h, w;
-  int32_t groups, group_ci, group_co;
 
   // Tiles: tile_h x tile_w positions of one image, with all channels of one group.
   int32_t num_tiles, tiles_h, tiles_w, tile_h, tile_w;

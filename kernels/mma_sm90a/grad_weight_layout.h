@@ -14,6 +14,7 @@
 #pragma once
 
 #include "mma_sm90a/instances.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 #include "tiling/strips.h"
 
@@ -31,23 +32,8 @@ struct MmaGradWeightTile {
   int32_t x_padding;  // vectors after each channel (or pixel) of a stage, against bank conflicts
   int32_t gy_padding;
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_ci", block_ci);
-    field("block_co", block_co);
-    field("block_kh", block_kh);
-    field("block_kw", block_kw);
-    field("strip", strip);
-    field("units_per_chunk", units_per_chunk);
-    field("tile_units", tile_units);
-    field("stages", stages);
-    field("loaders", loaders);
-    field("taps_first", taps_first);
-    field("pixel_order", pixel_order);
-    field("x_padding", x_padding);
-    field("gy_padding", gy_padding);
-  }
+  CONVT_TILE_FIELDS(block_ci, block_co, block_kh, block_kw, strip, units_per_chunk, tile_units, stages, loaders,
+                    taps_first, pixel_order, x_padding, gy_padding)
 };
 
 inline constexpr int32_t kMaxMmaGradWeightThreads = 512;

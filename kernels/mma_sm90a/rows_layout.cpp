@@ -31,17 +31,7 @@ bool begin_layout(const ConvTProblem& problem, MmaRowsLayout* layout) {
   *layout = MmaRowsLayout{};
   if (problem.direction != Direction::kForward || problem.y_stride[3] != 1) return false;
   if (!make_phase_axis(problem.h, &layout->h) || !make_phase_axis(problem.w, &layout->w)) return false;
-  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 4096;
-  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
-  layout->groups = static_cast<int32_t>(problem.groups);
-  layout->group_ci = static_cast<int32_t>(group_ci);
-  layout->group_co = static_cast<int32_t>(group_co);
-  std::copy_n(problem.x_stride, 4, layout->source_stride);
-  std::copy_n(problem.y_stride, 4, layout->result_stride);
-  std::copy_n(problem.w_stride, 4, layout->weight_stride);
-  if (weight_reach(problem) > INT32_MAX) return false;
-  layout->weight_group_stride = group_ci * problem.w_stride[0];
+  if (!make_channel_groups(problem, layout) || weight_reach(problem) > INT32_MAX) return false;
   layout->classes_h = make_classes(layout->h, layout->class_h);
   layout->classes_w = make_classes(layout->w, layout->class_w);
   layout->taps = layout->h.num_taps * layout->w.num_taps;

@@ -8,6 +8,7 @@
 
 #include "mma_sm90a/instances.h"
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 #include "tiling/axis.h"
 
@@ -24,17 +25,7 @@ struct MmaRowsTile {
   bool interleaved;  // adjacent tiles belong to different CTAs of a pass; otherwise to the same CTA
   int32_t blocks_per_pass;  // CTAs
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_co", block_co);
-    field("tile_h", tile_h);
-    field("warps", warps);
-    field("slots", slots);
-    field("padding", padding);
-    field("interleaved", interleaved);
-    field("blocks_per_pass", blocks_per_pass);
-  }
+  CONVT_TILE_FIELDS(block_co, tile_h, warps, slots, padding, interleaved, blocks_per_pass)
 };
 
 inline constexpr int32_t kMaxMmaClasses = 8;  // per axis
@@ -53,13 +44,8 @@ struct MmaClass {
 };
 
 // Launch parameters that the problem, the plan and the instance determine: all except pointers.
-struct MmaRowsLayout {
-  int64_t source_stride[4];
-  int64_t result_stride[4];
-  int64_t weight_stride[4];  // of input channel, output channel, kh, kw
-  int64_t weight_group_stride;
+struct MmaRowsLayout : ChannelGroups {
   PhaseAxis h, w;
-  int32_t groups, group_ci, group_co;
 
   // Tiles: tile_h rows of positions of one image. A pass is a group and its channels.
   int32_t num_tiles, tiles_h, tiles_w, tile_h, tile_w;

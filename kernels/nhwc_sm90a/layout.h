@@ -12,6 +12,7 @@
 #include "nhwc_sm90a/instances.h"
 #include "pack/pixels.h"
 #include "plan/tap_program.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -39,26 +40,12 @@ struct NhwcTile {
   int64_t num_tiles;
   int64_t partials_bytes;  // bytes at the start of the workspace: partial sums and their counters
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_n", block_n);
-    field("splits", splits);
-    field("parts", k_splits);
-    field("direct", direct);
-    field("staged", staged);
-    field("rows", rows);
-    field("gathers", gathers);
-    field("packs_source", packs_source);
-    field("apart", box_per_tap);
-    field("tile_n", tile_n);
-    field("tile_h", tile_h);
-    field("tile_w", tile_w);
-    field("num_tiles", num_tiles);
-    field("num_chunks", num_chunks);
-    field("source_slots", source_slots);
-    field("weight_slots", weight_slots);
-    field("slot_taps", slot_taps);
+  std::vector<TileField> fields() const {
+    return list_fields(
+        "block_n, splits, parts, direct, staged, rows, gathers, packs_source, apart, tile_n, tile_h, tile_w, "
+        "num_tiles, num_chunks, source_slots, weight_slots, slot_taps",
+        block_n, splits, k_splits, direct, staged, rows, gathers, packs_source, box_per_tap, tile_n, tile_h, tile_w,
+        num_tiles, num_chunks, source_slots, weight_slots, slot_taps);
   }
 };
 

@@ -32,12 +32,15 @@ __device__ __forceinline__ void reduce_scatter_dsmem(Accumulators<Shape>& acc, c
 
 // Element offset of a position's patch from the tile's first channel in the first image; -1 if the position does not
 // exist.
+template <typename Shape>
 __device__ __forceinline__ int64_t patch_offset(const Params& params, const Tile& tile, int32_t position) {
   if (position >= params.positions) return -1;
   int32_t place, column;
   const int32_t image = params.by_image(position, &place);
   const int32_t row = params.by_row(place, &column);
-  return image * params.result_stride[0] + (row * params.kernel_h + tile.tap_h) * params.result_stride[2] +
+  const int32_t rows = Shape::kGathers ? 1 : params.by_tap_rows.value;
+  return image_offset(params, image, params.result_batch, params.result_stride[0]) +
+         row * rows * params.result_stride[2] + tap_row_offset(params, tile.tap_h, params.result_stride[2]) +
          (column * params.kernel_w + tile.tap_w) * params.result_stride[3];
 }
 
@@ -85,7 +88,7 @@ __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, con
   constexpr int kColumns = Shape::kColumns;
   int64_t offset[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) offset[h] = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(h));
+  for (int h = 0; h < 2; ++h) offset[h] = patch_offset<Shape>(params, tile, tile.begin + position_of_thread<Shape>(h));
   if (offset[0] < 0) return;
   const bool neighbours = Shape::kNeighbours && offset[1] == offset[0] + kColumns;
   // The next block is the next row of the patch, or the next channels.
@@ -144,7 +147,7 @@ __device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& acc, 
   using Element = typename Shape::Element;
   constexpr int kWords = 2 * Shape::kElement / 4;
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), odd = lane / 4 % 2;
-  const int64_t offset = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(0) - 2 * odd);
+  const int64_t offset = patch_offset<Shape>(params, tile, tile.begin + position_of_thread<Shape>(0) - 2 * odd);
   const int32_t first = first_channel<Shape>(tile) + lane % 4 * 2;
   Element* g_first = static_cast<Element*>(params.result) + offset +
                      (int64_t{tile.group} * params.n_channels + first + odd) * params.result_stride[1];
@@ -184,7 +187,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
   auto* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + first;
   int64_t offset[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) offset[h] = patch_offset(params, tile, tile.begin + position_of_thread<Shape>(h));
+  for (int h = 0; h < 2; ++h) offset[h] = patch_offset<Shape>(params, tile, tile.begin + position_of_thread<Shape>(h));
 #pragma unroll
   for (int m = 0; m < kPatchChannels / 8 / kInterleaved; ++m) {
     float bias[2 * kInterleaved];

@@ -11,7 +11,7 @@
 namespace convt {
 namespace {
 
-patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile& plan, const pack::Params& weights,
+patch_sm90a::Params convolve_params(const StackedProblem& problem, const PatchTile& plan, const pack::Params& weights,
                                     const Pointers& pointers) {
   const PatchGrid grid = make_patch_grid(problem, plan);
   patch_sm90a::Params params{};
@@ -30,7 +30,11 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   params.batch = static_cast<int32_t>(problem.batch);
   params.k_channels = weights.k_channels;
   params.n_channels = weights.n_channels;
-  params.kernel_h = forward ? problem.h.kernel : 1;
+  params.by_planes = FastDivmod::of(problem.planes);
+  params.source_batch = forward ? problem.x_batch : problem.y_batch;
+  params.result_batch = forward ? problem.y_batch : problem.x_batch;
+  params.by_tap_rows = FastDivmod::of(problem.plane_rows);
+  params.plane_stride = problem.y_plane;
   params.kernel_w = forward ? problem.w.kernel : 1;
   params.patch_h = problem.h.kernel;
   params.patch_w = problem.w.kernel;
@@ -38,6 +42,8 @@ patch_sm90a::Params convolve_params(const ConvTProblem& problem, const PatchTile
   params.source_vector = patch_source_vector(problem);
   while (!is_aligned(params.source, params.source_vector)) params.source_vector /= 2;
   params.unit = storable_neighbours(problem, params.result);
+  const int64_t planes = params.result_batch | (forward ? problem.y_plane : 0);
+  while (planes % params.unit != 0) params.unit /= 2;
   const PatchForm form = kPatchInstances[plan.instance].form;
   const bool aligned = is_aligned(params.result, 16);
   params.exchange = form == PatchForm::kGather && problem.h.in * problem.w.in % 4 == 0 && aligned;
@@ -107,11 +113,12 @@ CUtensorMap map_lines(const ConvTProblem& problem, const PatchRunsLayout& layout
 
 }  // namespace
 
-void launch_patch(const ConvTProblem& problem, const Plan& plan, const PatchTile& tile, const Pointers& pointers,
+void launch_patch(const ConvTProblem& asked, const Plan& plan, const PatchTile& tile, const Pointers& pointers,
                   cudaStream_t stream) {
-  const PatchForm form = instance_of(kPatchInstances, tile.instance, problem, plan).form;
+  const PatchForm form = instance_of(kPatchInstances, tile.instance, asked, plan).form;
+  StackedProblem problem;
   TapProgram program;
-  if (pointers.packed == nullptr || !make_tap_program(problem, &program)) {
+  if (pointers.packed == nullptr || !stack_planes(asked, &problem) || !make_tap_program(problem, &program)) {
     throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
   }
   const void* const kernel = patch_sm90a::kernel_of(tile.instance);

@@ -8,8 +8,10 @@
 #include "patch_sm90a/instances.h"
 #include "plan/device.h"
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 #include "problem/shapes.h"
+#include "problem/volume.h"
 
 namespace convt {
 
@@ -32,21 +34,8 @@ struct PatchTile {
   int32_t weights_begin, staged_begin, barriers_begin;  // offsets in shared memory
   int64_t num_tiles;
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("blocks", blocks);
-    field("consumers", consumers);
-    field("tile_positions", tile_positions);
-    field("num_tiles", num_tiles);
-    field("num_chunks", num_chunks);
-    field("splits", splits);
-    field("source_slots", source_slots);
-    field("weight_slots", weight_slots);
-    field("resident", resident);
-    field("staged", staged);
-    field("whole_rows", whole_rows);
-  }
+  CONVT_TILE_FIELDS(blocks, consumers, tile_positions, num_tiles, num_chunks, splits, source_slots, weight_slots,
+                    resident, staged, whole_rows)
 };
 
 inline constexpr int32_t kPatchPositions = 64;  // per warpgroup
@@ -100,7 +89,7 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan);
 
 // Bytes per source copy: 16, 8, 4 or 2 contiguous bytes that are all inside or all outside the source. 0 if positions
 // (or channels) are not contiguous.
-int32_t patch_source_vector(const ConvTProblem& problem);
+int32_t patch_source_vector(const StackedProblem& problem);
 
 // Whether the weights are a matrix whose rows are input channels, with contiguous taps per output channel.
 inline bool has_rows_of_taps(const ConvTProblem& problem) {
@@ -120,13 +109,7 @@ struct PatchDirectTile {
   int32_t tiles;  // tiles of columns per CTA
   int32_t slots;  // weight stages in shared memory
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("consumers", consumers);
-    field("tiles", tiles);
-    field("slots", slots);
-  }
+  CONVT_TILE_FIELDS(consumers, tiles, slots)
 };
 
 inline constexpr int32_t kDirectPositions = 64;  // per warpgroup
@@ -174,14 +157,7 @@ struct PatchRunsTile {
   int32_t splits;  // CTAs that split the stages of a tile
   int32_t slots;  // stages in shared memory
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("channels", channels);
-    field("rows", rows);
-    field("splits", splits);
-    field("slots", slots);
-  }
+  CONVT_TILE_FIELDS(channels, rows, splits, slots)
 };
 
 inline constexpr int32_t kRunsPositions = 128;  // maximum per tile, for two warpgroups

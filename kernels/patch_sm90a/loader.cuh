@@ -54,7 +54,8 @@ struct PlaneVectors {
       exists[vector] = position < params.positions;
       int32_t place;
       const int32_t image = params.by_image(exists[vector] ? position : 0, &place);
-      g[vector] = static_cast<const Element*>(params.source) + image * params.source_stride[0] + place +
+      g[vector] = static_cast<const Element*>(params.source) +
+                  image_offset(params, image, params.source_batch, params.source_stride[0]) + place +
                   (int64_t{tile.group} * params.k_channels + row) * params.source_stride[1];
     }
   }
@@ -134,7 +135,8 @@ __device__ __forceinline__ int64_t source_patch(const Params& params, int32_t po
   int32_t place, column;
   const int32_t image = params.by_image(position, &place);
   const int32_t row = params.by_row(place, &column);
-  return image * params.source_stride[0] + row * params.patch_h * params.source_stride[2] + column * params.patch_w;
+  return image_offset(params, image, params.source_batch, params.source_stride[0]) +
+         row * params.by_tap_rows.value * params.source_stride[2] + column * params.patch_w;
 }
 
 // First elements of a stage in the patches: channel, row and column.
@@ -200,7 +202,8 @@ __device__ __forceinline__ void gather_planes(const Params& params, const Stages
     StagePatch patch = StagePatch::of<Shape>(params, stages.begin);
     for (int32_t stage = stages.begin; stage < stages.end; ++stage) {
       const uint32_t s_row = s_source + ring.slot() * Shape::kStageBytes + row * Shape::kRowBytes;
-      const int64_t begin = patch.channel * channel_bytes + patch.row * line_bytes + patch.column * Shape::kElement;
+      const int64_t begin = patch.channel * channel_bytes + patch.column * Shape::kElement +
+                            tap_row_offset(params, patch.row, params.source_stride[2]) * Shape::kElement;
       const int32_t channels = params.k_channels - patch.channel;
       ring.wait_empty();  // the consumers have released the slot
       if (kKeeps && channels >= Shape::kGatherChannels) {

@@ -25,7 +25,7 @@ int32_t whole_rows(const ConvTProblem& problem) {
 // Whether pairs of columns are stored in tiles of whole rows: if rows are not aligned to sectors, and whole rows fill
 // most of a warpgroup's positions. A tile is then one contiguous run, and only its ends share sectors with others.
 // Tiles must be aligned to the source's vectors.
-bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) {
+bool has_whole_rows(const StackedProblem& problem, const PatchInstance& instance) {
   const int64_t element = element_bytes(problem.dtype);
   return instance.form == PatchForm::kPairs && instance.blocks == kPatchTaps && problem.w.out * element % 32 != 0 &&
          whole_rows(problem) >= kPatchPositions * 7 / 8 &&
@@ -34,7 +34,7 @@ bool has_whole_rows(const ConvTProblem& problem, const PatchInstance& instance) 
 
 // Completes the plan from its instance, CTAs per SM and number of splits. Returns false if it does not fit, or if a
 // second CTA per SM would be idle or could not keep its weights resident.
-bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
+bool lay_out(const StackedProblem& problem, const DeviceInfo& device, const PatchInstance& instance, int32_t ctas,
              int32_t splits, Plan* whole) {
   PatchTile& plan = tile_of<PatchTile>(*whole);
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
@@ -97,7 +97,7 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const PatchI
 // A CTA's cycles if the kernel gathers: the slowest unit of a stage, and the stores, after which the next tile is
 // loaded. If CTAs share a tile, also their exchange of accumulators. Constants are fitted to 220 measurements of 11
 // layers on an H200.
-double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double tiles) {
+double gather_cycles(const StackedProblem& problem, const PatchTile& plan, double tiles) {
   const double consumers = plan.consumers, chunks = std::ceil(static_cast<double>(plan.num_chunks) / plan.splits);
   const bool split = problem.precision == Precision::kTf32x3, half = problem.precision == Precision::kHalf;
   const double rate = !split ? 0.88 : consumers == 1 ? 0.60 : 0.76;
@@ -120,7 +120,7 @@ double gather_cycles(const ConvTProblem& problem, const PatchTile& plan, double 
 // Times in microseconds: packing of the weights, then tiles. A tile takes the time of its slowest unit, a third of the
 // others, and its stores. In tf32x3 the three products dominate and hide everything except stores. Constants are fitted
 // to 120 measurements of 8 layers on an H200, and to 30 of split operands.
-void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
+void estimate(const StackedProblem& problem, const DeviceInfo& device, PatchForm form, Plan* whole) {
   const PatchTile& plan = tile_of<PatchTile>(*whole);
   const bool gathers = form == PatchForm::kGather;
   const double element = static_cast<double>(element_bytes(problem.dtype));
@@ -158,10 +158,10 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, PatchForm f
 }
 
 // The kernels' form for a problem. Returns false if there is none.
-bool form_of(const ConvTProblem& problem, PatchForm* form) {
+bool form_of(const StackedProblem& problem, PatchForm* form) {
   const bool by_channels = is_channels_last(source_stride(problem));
   if (by_channels != is_channels_last(result_stride(problem)) || patch_source_vector(problem) == 0) return false;
-  const bool pairs = problem.w.kernel == 2 && problem.h.kernel % 2 == 0, quads = problem.w.kernel % 4 == 0;
+  const bool pairs = problem.w.kernel == 2 && problem.plane_rows % 2 == 0, quads = problem.w.kernel % 4 == 0;
   if (problem.direction == Direction::kGradInput) {
     *form = PatchForm::kGather;
     return !by_channels && pairs;
@@ -184,14 +184,17 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan) {
   return grid;
 }
 
-int32_t patch_source_vector(const ConvTProblem& problem) {
+int32_t patch_source_vector(const StackedProblem& problem) {
   const int64_t* stride = source_stride(problem);
   const bool forward = problem.direction == Direction::kForward;
   const int64_t element = element_bytes(problem.dtype), image = int64_t{problem.h.in} * problem.w.in;
   const int64_t channels = (forward ? problem.c_in : problem.c_out) / problem.groups;
   int64_t together;  // bitwise or of all offsets that must be multiples of a vector
   if (is_channels_last(stride)) {
-    if (forward && (stride[2] != problem.w.in * stride[3] || stride[0] != image * stride[3])) return 0;
+    if (forward && (stride[2] != problem.w.in * stride[3] || stride[0] != image * stride[3] ||
+                    problem.x_batch != problem.planes * stride[0])) {
+      return 0;
+    }
     together = stride[0] | stride[2] | stride[3] | channels;
   } else if (forward) {
     if (!has_runs_of_positions(problem)) return 0;
@@ -200,14 +203,16 @@ int32_t patch_source_vector(const ConvTProblem& problem) {
     if (stride[3] != 1) return 0;
     together = stride[0] | stride[1] | stride[2] | problem.w.out;
   }
+  together |= forward ? problem.x_batch : problem.y_batch | problem.y_plane;
   for (const int32_t bytes : {16, 8, 4, 2}) {
     if (together % bytes * element % bytes == 0) return bytes;
   }
   return 0;
 }
 
-void add_patch_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
-  if (!is_nonoverlapping(problem)) return;
+void add_patch_plans(const ConvTProblem& asked, const DeviceInfo& device, Candidates* plans) {
+  StackedProblem problem;
+  if (!stack_planes(asked, &problem) || !is_nonoverlapping(problem)) return;
   TapProgram program;  // determines the order of packed weights
   PatchForm form;
   if (!form_of(problem, &form) || !make_tap_program(problem, &program)) return;

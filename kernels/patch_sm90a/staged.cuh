@@ -148,9 +148,11 @@ __device__ __forceinline__ void store_rows(const Accumulators<Shape>& acc, const
   staging.channels = exists ? params.n_channels - first : 0;
   staging.first_channel = tile.group * params.n_channels + first;
   staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + place * kVector;
-  staging.g_vector = static_cast<Element*>(params.result) + image * params.result_stride[0] +
+  staging.g_vector = static_cast<Element*>(params.result) +
+                     image_offset(params, image, params.result_batch, params.result_stride[0]) +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1] +
-                     (row_of_image * params.kernel_h + tile.tap_h) * params.result_stride[2] + of_row * kPatchTaps;
+                     row_of_image * params.by_tap_rows.value * params.result_stride[2] +
+                     tap_row_offset(params, tile.tap_h, params.result_stride[2]) + of_row * kPatchTaps;
   store_staged<Shape, kVector, kEven, kSteps>(acc, params, staging, consumer, s_bias);
 }
 
@@ -172,7 +174,7 @@ __device__ __forceinline__ void store_runs(const Accumulators<Shape>& acc, const
   staging.positions = kPatchPositions;
   staging.row_step = kRun;
   const int32_t result = thread % Staging::kPlaces * kVector;
-  const int64_t offset = patch_offset(params, tile, tile.begin + result % kRun / Shape::kColumns);
+  const int64_t offset = patch_offset<Shape>(params, tile, tile.begin + result % kRun / Shape::kColumns);
   const int32_t first = first_channel<Shape>(tile) + thread / Staging::kPlaces;
   staging.channels = offset >= 0 ? params.n_channels - first : 0;
   staging.first_channel = tile.group * params.n_channels + first;

@@ -80,6 +80,21 @@ __device__ __forceinline__ Tile tile_of(const Params& params, int32_t number) {
   return tile;
 }
 
+// Element offset of an image.
+__device__ __forceinline__ int64_t image_offset(const Params& params, int32_t image, int64_t batch_stride,
+                                                int64_t image_stride) {
+  int32_t plane;
+  const int32_t batch = params.by_planes(image, &plane);
+  return batch * batch_stride + plane * image_stride;
+}
+
+// Element offset of a row of a patch. `line`: elements between rows of a plane.
+__device__ __forceinline__ int64_t tap_row_offset(const Params& params, int32_t tap_row, int64_t line) {
+  int32_t row;
+  const int32_t plane = params.by_tap_rows(tap_row, &row);
+  return plane * params.plane_stride + row * line;
+}
+
 // The first tile of a CTA. Avoids the division in kernels that do not share tiles.
 template <typename Shape>
 __device__ __forceinline__ int32_t first_tile(const Params& params) {

@@ -15,12 +15,12 @@ namespace {
 
 // Every input of candidate_plans() and the preferred candidate, as integers. The array has no padding, so equal
 // problems have equal keys.
-using Key = std::array<int64_t, 39>;
+using Key = std::array<int64_t, 48>;
 
 Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t preferred) {
   Key key{static_cast<int64_t>(problem.direction), problem.batch, problem.c_in, problem.c_out, problem.groups};
   size_t next = 5;
-  for (const Axis* axis : {&problem.h, &problem.w}) {
+  for (const Axis* axis : {&problem.d, &problem.h, &problem.w}) {
     for (const int32_t number : {axis->in, axis->out, axis->kernel, axis->stride, axis->padding, axis->dilation}) {
       key[next++] = number;
     }
@@ -31,6 +31,7 @@ Key make_key(const ConvTProblem& problem, const DeviceInfo& device, int64_t pref
   for (const int64_t* strides : {problem.x_stride, problem.w_stride, problem.y_stride}) {
     for (int i = 0; i < 4; ++i) key[next++] = strides[i];
   }
+  for (const int64_t stride : {problem.x_plane, problem.w_plane, problem.y_plane}) key[next++] = stride;
   key[next++] = device.compute_capability;
   key[next++] = device.num_sms;
   key[next++] = device.shared_per_block;

@@ -24,12 +24,14 @@ void check_sizes(const ConvTProblem& problem) {
     const char* name;
     const int64_t* sizes;
     const int64_t* strides;
+    int32_t planes;
+    int64_t plane;  // stride
   };
   const Shapes shapes = shapes_of(problem);
-  for (const Tensor& tensor :
-       {Tensor{"input", shapes.x, problem.x_stride}, Tensor{"weight", shapes.w, problem.w_stride},
-        Tensor{"output", shapes.y, problem.y_stride}}) {
-    double elements = 1, distance = 0;
+  for (const Tensor& tensor : {Tensor{"input", shapes.x, problem.x_stride, problem.d.in, problem.x_plane},
+                               Tensor{"weight", shapes.w, problem.w_stride, problem.d.kernel, problem.w_plane},
+                               Tensor{"output", shapes.y, problem.y_stride, problem.d.out, problem.y_plane}}) {
+    double elements = tensor.planes, distance = (elements - 1) * std::abs(static_cast<double>(tensor.plane));
     for (int axis = 0; axis < 4; ++axis) {
       const auto size = static_cast<double>(tensor.sizes[axis]);
       elements *= size;
@@ -65,7 +67,7 @@ bool is_same(const Plan& a, const Plan& b) {
   if (a.kernel != b.kernel || a.estimate_us != b.estimate_us || a.threads != b.threads) return false;
   const auto fields_of = [](const Plan& plan) {
     std::vector<double> fields;
-    visit_fields(plan.tile, [&fields](const char*, auto value) { fields.push_back(static_cast<double>(value)); });
+    visit_fields(plan.tile, [&fields](std::string_view, auto value) { fields.push_back(static_cast<double>(value)); });
     return fields;
   };
   return fields_of(a) == fields_of(b);
@@ -97,21 +99,25 @@ constexpr bool kHasHopperCode = true;
 
 bool has_hopper_kernels(const DeviceInfo& device) { return kHasHopperCode && device.compute_capability == 90; }
 
-bool any_class(const ConvTProblem&, const DeviceInfo&) { return true; }
+bool any_class(const ConvTProblem& problem, const DeviceInfo&) { return !is_volume(problem); }
 
 bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo&) {
   const bool aten_order = problem.direction == Direction::kForward && problem.precision == Precision::kAten;
-  return problem.batch > 0 && problem.dtype != DataType::kFloat64 && !aten_order;
+  return problem.batch > 0 && problem.dtype != DataType::kFloat64 && !aten_order && !is_volume(problem);
 }
 
 bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
+  return on_hopper_in_any_depth(problem, device) && !is_volume(problem);
+}
+
+bool on_hopper_in_any_depth(const ConvTProblem& problem, const DeviceInfo& device) {
   const bool split = problem.dtype == DataType::kFloat32 && problem.precision == Precision::kTf32x3;
   return has_hopper_kernels(device) && (split || multiplies_single_terms(problem));
 }
 
 bool on_portable_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device) {
   constexpr int32_t kFirst = 80;
-  return device.compute_capability >= kFirst && multiplies_single_terms(problem);
+  return device.compute_capability >= kFirst && multiplies_single_terms(problem) && !is_volume(problem);
 }
 
 std::vector<Plan> candidate_plans(const ConvTProblem& problem, const DeviceInfo& device) {
@@ -182,6 +188,9 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device) {
   const double least_us = least_us_without_tensor_cores(problem, device);
   for (const Family& family : families()) {
     if (is_without_tensor_cores(family) && least_us <= best.estimate_us) search(family);
+  }
+  if (best.kernel == nullptr && is_volume(problem)) {
+    throw std::invalid_argument("convt_ext: no kernel supports this three-dimensional problem");
   }
   if (best.kernel == nullptr) {
     throw std::invalid_argument("convt_ext: no kernel's tile fits into " + std::to_string(device.shared_per_block) +

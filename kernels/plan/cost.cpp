@@ -43,14 +43,12 @@ void estimate_in_proportion(double longer, Plan* plan) {
 
 double useful_multiply_adds(const ConvTProblem& problem) {
   return static_cast<double>(problem.batch) * problem.c_in * (problem.c_out / problem.groups) *
-         useful_pairs(problem.h) * useful_pairs(problem.w);
+         useful_pairs(problem.d) * useful_pairs(problem.h) * useful_pairs(problem.w);
 }
 
 double floor_us(const ConvTProblem& problem, const DeviceInfo& device, double rate_tflops) {
-  const double elements =
-      input_elements(problem) +
-      static_cast<double>(problem.c_in) * (problem.c_out / problem.groups) * problem.h.kernel * problem.w.kernel +
-      (problem.has_bias ? problem.c_out : 0.0) + output_elements(problem);
+  const double elements = input_elements(problem) + static_cast<double>(weight_elements(problem)) +
+                          (problem.has_bias ? problem.c_out : 0.0) + output_elements(problem);
   const double memory = elements * element_bytes(problem.dtype) / (device.copy_gb_per_s * 1e3);
   double rate = rate_tflops * 1e6;  // operations per microsecond
   if (rate <= 0) {
@@ -290,9 +288,23 @@ double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
   return (transform ? 0.55 : 2.2) * multiply_us + copies_us + call_us;
 }
 
+// Three-dimensional layers on tensor cores: passes over input and output at copy bandwidth, below the measurements of
+// two layers with kernel = stride. Returns 0 for other classes.
+double torch_volume_us(const ConvTProblem& problem, const DeviceInfo& device) {
+  if (problem.precision != Precision::kTf32 && problem.precision != Precision::kHalf) return 0;
+  // Forward and dX: TF32 in NCDHW and NDHWC, then half precision.
+  constexpr double kPasses[2][2][2] = {{{4.5, 2.3}, {5.5, 2.1}}, {{2.7, 1.3}, {4.5, 1.5}}};
+  constexpr double kCallUs = 8;
+  const bool forward = problem.direction == Direction::kForward, half = problem.precision == Precision::kHalf;
+  const double bytes =
+      static_cast<double>(element_bytes(problem.dtype)) * (input_elements(problem) + output_elements(problem));
+  return kCallUs + kPasses[!forward][half][is_channels_last(problem.x_stride)] * bytes * 1e-3 / device.copy_gb_per_s;
+}
+
 }  // namespace
 
 double torch_us(const ConvTProblem& problem, const DeviceInfo& device) {
+  if (is_volume(problem)) return torch_volume_us(problem, device);
   const bool ieee = problem.precision == Precision::kIeee, aten = problem.precision == Precision::kAten;
   const bool float64 = problem.dtype == DataType::kFloat64, float32 = problem.dtype == DataType::kFloat32;
   const bool tensor_cores = problem.precision == Precision::kTf32 || problem.precision == Precision::kHalf;

@@ -20,10 +20,10 @@ double useful_multiply_adds(const ConvTProblem& problem);
 
 // Elements of the whole input and the whole output. Gradients have the same shapes.
 inline double input_elements(const ConvTProblem& problem) {
-  return static_cast<double>(problem.batch) * problem.c_in * problem.h.in * problem.w.in;
+  return static_cast<double>(problem.batch) * problem.c_in * problem.d.in * problem.h.in * problem.w.in;
 }
 inline double output_elements(const ConvTProblem& problem) {
-  return static_cast<double>(problem.batch) * problem.c_out * problem.h.out * problem.w.out;
+  return static_cast<double>(problem.batch) * problem.c_out * problem.d.out * problem.h.out * problem.w.out;
 }
 
 // Whether the class excludes tensor cores. The cost model of PyTorch is fitted separately for exact classes.

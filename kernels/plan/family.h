@@ -38,10 +38,11 @@ struct Families {
 // All families. On equal estimates the earlier family comes first. Defined in families/families.cpp.
 Families families();
 
-// Predicates for `serves`.
+// Predicates for `serves`. Only on_hopper_in_any_depth() accepts problems with a depth axis (problem/volume.h).
 bool any_class(const ConvTProblem& problem, const DeviceInfo& device);
 bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo& device);
 bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);
+bool on_hopper_in_any_depth(const ConvTProblem& problem, const DeviceInfo& device);
 bool on_portable_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);
 
 }  // namespace convt

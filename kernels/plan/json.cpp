@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 
 #include "plan/family.h"
 #include "plan/plan.h"
@@ -13,7 +14,7 @@ class JsonWriter {
  public:
   void begin(char bracket) { separate(), text_ += bracket, first_ = true; }
   void end(char bracket) { text_ += bracket, first_ = false; }
-  void key(const char* name) { separate(), text_ += '"', text_ += name, text_ += "\": ", first_ = true; }
+  void key(std::string_view name) { separate(), text_ += '"', text_ += name, text_ += "\": ", first_ = true; }
   void value(int64_t number) { separate(), text_ += std::to_string(number); }
   void value(int32_t number) { value(int64_t{number}); }
   void value(double number) {
@@ -25,7 +26,7 @@ class JsonWriter {
   void value(bool flag) { separate(), text_ += flag ? "true" : "false"; }
   void value(const char* name) { separate(), text_ += '"', text_ += name, text_ += '"'; }
   template <typename T>
-  void field(const char* name, T content) {
+  void field(std::string_view name, T content) {
     key(name), value(content);
   }
   std::string text() const { return text_; }
@@ -56,7 +57,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.field("requested_precision", name_of(problem.precision));
   json.field("served_precision", name_of(plan.served_precision));
   json.field("threads", plan.threads);
-  visit_fields(plan.tile, [&json](const char* name, auto value) { json.field(name, value); });
+  visit_fields(plan.tile, [&json](std::string_view name, auto value) { json.field(name, value); });
   json.field("shared_bytes", plan.shared_bytes), json.field("num_blocks", plan.num_blocks);
   json.field("workspace_bytes", plan.workspace_bytes), json.field("packed_bytes", plan.packed_bytes);
   json.field("compute_us", plan.compute_us), json.field("memory_us", plan.memory_us);
@@ -95,6 +96,7 @@ std::string to_json(const ConvTProblem& problem, const DeviceInfo& device) {
   json.field("direction", name_of(problem.direction));
   json.field("batch", problem.batch), json.field("c_in", problem.c_in), json.field("c_out", problem.c_out);
   json.field("groups", problem.groups);
+  if (is_volume(problem)) write_axis(json, "d", problem.d);
   write_axis(json, "h", problem.h), write_axis(json, "w", problem.w);
   json.field("dtype", name_of(problem.dtype)), json.field("precision", name_of(problem.precision));
   json.field("has_bias", problem.has_bias);

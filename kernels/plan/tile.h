@@ -2,20 +2,39 @@
 // Must not know: torch, CUDA, any family.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <new>
-#include <stdexcept>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 namespace convt {
 
 struct TileField {
-  const char* name;
+  std::string_view name;
   int64_t value;
   bool is_flag;
 };
+
+// `names`: the names of the values, separated by ", ".
+template <typename... Values>
+std::vector<TileField> list_fields(std::string_view names, Values... values) {
+  static_assert((std::is_integral_v<Values> && ...), "readers of fields expect numbers and flags");
+  std::vector<TileField> fields;
+  const auto add = [&](auto value) {
+    const size_t end = std::min(names.find(','), names.size());
+    fields.push_back({names.substr(0, end), static_cast<int64_t>(value), std::is_same_v<decltype(value), bool>});
+    names.remove_prefix(std::min(end + 2, names.size()));
+  };
+  (add(values), ...);
+  return fields;
+}
+
+// In a tile: defines fields(), the members that distinguish tiles of one kernel and that users see.
+#define CONVT_TILE_FIELDS(...) \
+  std::vector<TileField> fields() const { return list_fields(#__VA_ARGS__, __VA_ARGS__); }
 
 // One object per tile type. Its address identifies the type.
 struct TileType {
@@ -23,17 +42,7 @@ struct TileType {
 };
 
 template <typename T>
-std::vector<TileField> fields_of_type(const void* tile) {
-  std::vector<TileField> result;
-  static_cast<const T*>(tile)->fields([&result](const char* name, auto value) {
-    static_assert(std::is_integral_v<decltype(value)>, "readers of fields expect numbers and flags");
-    result.push_back({name, static_cast<int64_t>(value), std::is_same_v<decltype(value), bool>});
-  });
-  return result;
-}
-
-template <typename T>
-inline constexpr TileType kTileType{&fields_of_type<T>};
+inline constexpr TileType kTileType{[](const void* tile) { return static_cast<const T*>(tile)->fields(); }};
 
 // A copy of a tile of any family, or empty.
 class AnyTile {

@@ -9,6 +9,7 @@
 
 #include "pack/pixels.h"
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "portable/instances.h"
 #include "problem/problem.h"
 
@@ -21,15 +22,7 @@ struct PortableGradWeightTile {
   bool packs_x, packs_gy;  // operands without the layout of pixels, which are packed first
   int32_t images;  // images per launch; a large batch takes several launches, because operands are packed in parts
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("stages", stages);
-    field("chunks", chunks);
-    field("packs_x", packs_x);
-    field("packs_gy", packs_gy);
-    field("images", images);
-  }
+  CONVT_TILE_FIELDS(stages, chunks, packs_x, packs_gy, images)
 };
 
 inline constexpr int32_t kPortableWeightThreads = 128;

@@ -12,6 +12,7 @@
 
 #include "pack/pixels.h"
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "portable/instances.h"
 #include "problem/epilogue.h"
 #include "problem/phases.h"
@@ -26,14 +27,7 @@ struct PortableTile {
   bool packs_source;  // the source does not have the layout of pixels and is packed first
   int32_t images;  // images per launch; a large batch takes several launches, because its source is packed in parts
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("stages", stages);
-    field("splits", splits);
-    field("packs_source", packs_source);
-    field("images", images);
-  }
+  CONVT_TILE_FIELDS(stages, splits, packs_source, images)
 };
 
 inline constexpr int32_t kPortableStageVectors = 4;  // vectors of K per stage

@@ -21,11 +21,19 @@ inline std::string describe(const ConvTProblem& problem) {
   };
   const Shapes shapes = shapes_of(problem);
   const Axis &h = problem.h, &w = problem.w;
+  const Axis& d = problem.d;
+  const auto planes = [](int64_t number) { return std::to_string(number); };
+  const std::string depth = !is_volume(problem) ? ""
+                                                : ", depth " + planes(d.in) + " to " + planes(d.out) + " (kernel " +
+                                                      planes(d.kernel) + ", stride " + planes(d.stride) + ", padding " +
+                                                      planes(d.padding) + ", dilation " + planes(d.dilation) +
+                                                      ", strides in memory " + planes(problem.x_plane) + ", " +
+                                                      planes(problem.w_plane) + ", " + planes(problem.y_plane) + ")";
   return std::string(name_of(problem.direction)) + " in " + name_of(problem.dtype) + " and class " +
          name_of(problem.precision) + " of input " + list(shapes.x, 4) + " (strides " + list(problem.x_stride, 4) +
          "), weight " + list(shapes.w, 4) + " (strides " + list(problem.w_stride, 4) + ") and output " +
          list(shapes.y, 4) + " (strides " + list(problem.y_stride, 4) + ")" + pair("stride", h.stride, w.stride) +
-         pair("padding", h.padding, w.padding) + pair("dilation", h.dilation, w.dilation) + ", groups " +
+         pair("padding", h.padding, w.padding) + pair("dilation", h.dilation, w.dilation) + depth + ", groups " +
          std::to_string(problem.groups);
 }
 

@@ -35,7 +35,8 @@ inline bool fits_axis(int64_t in, int64_t out, int64_t kernel, int64_t stride, i
 }
 
 // Sizes are always those of the forward pass. x_stride, w_stride and y_stride belong to the tensors of these shapes in
-// every direction. The result is dense, in NCHW or channels_last.
+// every direction. The result is dense, in NCHW or channels_last. Only three-dimensional layers have a depth axis d and
+// strides along it; a *plane* is a tensor at one coordinate of that axis.
 struct ConvTProblem {
   Direction direction;
   int64_t batch;
@@ -50,7 +51,15 @@ struct ConvTProblem {
   int64_t x_stride[4];  // elements; [batch, c_in, h_in, w_in]
   int64_t w_stride[4];  // elements; [c_in, c_out / groups, k_h, k_w]
   int64_t y_stride[4];  // elements; [batch, c_out, h_out, w_out]
+  Axis d = {1, 1, 1, 1, 0, 1};
+  int64_t x_plane = 0, w_plane = 0, y_plane = 0;  // elements between planes
 };
+
+// Whether the problem needs a depth axis. Families support this only if their row in families/families.h says so.
+inline bool is_volume(const ConvTProblem& problem) {
+  const Axis& d = problem.d;
+  return d.in != 1 || d.out != 1 || d.kernel != 1;
+}
 
 // A tensor with one channel, or one column, is in both formats; the stride of that axis is irrelevant.
 inline bool is_channels_last(const int64_t* stride) { return stride[1] == 1 && stride[3] != 1; }

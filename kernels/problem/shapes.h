@@ -6,7 +6,7 @@
 
 namespace convt {
 
-// [batch, c_in, h_in, w_in], [c_in, c_out / groups, k_h, k_w] and [batch, c_out, h_out, w_out].
+// Without the depth axis: [batch, c_in, h_in, w_in], [c_in, c_out / groups, k_h, k_w] and [batch, c_out, h_out, w_out].
 struct Shapes {
   int64_t x[4];
   int64_t w[4];
@@ -14,7 +14,7 @@ struct Shapes {
 };
 
 inline int64_t weight_elements(const ConvTProblem& problem) {
-  return problem.c_in * (problem.c_out / problem.groups) * problem.h.kernel * problem.w.kernel;
+  return problem.c_in * (problem.c_out / problem.groups) * problem.d.kernel * problem.h.kernel * problem.w.kernel;
 }
 
 inline Shapes shapes_of(const ConvTProblem& problem) {
@@ -24,11 +24,13 @@ inline Shapes shapes_of(const ConvTProblem& problem) {
                 {problem.batch, problem.c_out, problem.h.out, problem.w.out}};
 }
 
-// Strides of a dense tensor: NCHW or channels_last. Lists have 4 elements.
-inline void fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t* strides) {
+// Strides of a dense tensor: NCHW or channels_last. Lists have 4 elements. Returns the stride between its planes.
+inline int64_t fill_dense_strides(const int64_t* sizes, bool channels_last, int64_t* strides, int64_t planes = 1) {
   const int64_t c = sizes[1], h = sizes[2], w = sizes[3];
-  const int64_t dense[4] = {c * h * w, channels_last ? 1 : h * w, channels_last ? w * c : w, channels_last ? c : 1};
+  const int64_t dense[4] = {planes * c * h * w, channels_last ? 1 : planes * h * w, channels_last ? w * c : w,
+                            channels_last ? c : 1};
   for (int i = 0; i < 4; ++i) strides[i] = dense[i];
+  return h * w * (channels_last ? c : 1);
 }
 
 // The stride of an axis of size 1 is irrelevant and may be any number. Extreme strides of such axes are replaced by a
@@ -45,6 +47,9 @@ inline void settle_strides(ConvTProblem* problem) {
   settle(shapes.x, problem->x_stride);
   settle(shapes.w, problem->w_stride);
   settle(shapes.y, problem->y_stride);
+  if (problem->d.in == 1) problem->x_plane = 0;
+  if (problem->d.kernel == 1) problem->w_plane = 0;
+  if (problem->d.out == 1) problem->y_plane = 0;
 }
 
 // Upper bound of a tensor's extent in memory, in elements. It includes the strides of axes of size 1. For comparison

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "plan/tile.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -99,22 +100,8 @@ struct StridedTile : RowsTile {
   int32_t stage_bytes, weight_slots;
   int32_t weights_begin, zeros_begin;  // offsets in shared memory
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_n", block_n);
-    field("splits", splits);
-    field("alternate", alternate);
-    field("strip_width", strip_width);
-    field("tile_images", tile_images);
-    field("tile_quads", tile_quads);
-    field("whole_images", whole_images);
-    field("image_copies", image_copies);
-    field("num_tiles", num_tiles);
-    field("num_chunks", num_chunks);
-    field("source_slots", source_slots);
-    field("weight_slots", weight_slots);
-  }
+  CONVT_TILE_FIELDS(block_n, splits, alternate, strip_width, tile_images, tile_quads, whole_images, image_copies,
+                    num_tiles, num_chunks, source_slots, weight_slots)
 };
 
 // `window`: layers with stride and dilation 1. Source windows stay in registers for all taps of a row. A tile has
@@ -176,19 +163,7 @@ struct WindowTile : RowsTile {
     return (tile_h + kWindowKernelH - 1 + row_classes - 1) / row_classes;
   }
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_n", block_n);
-    field("tile_h", tile_h);
-    field("tile_w", tile_w);
-    field("overlap", overlap);
-    field("num_tiles", num_tiles);
-    field("num_chunks", num_chunks);
-    field("source_slots", source_slots);
-    field("row_classes", row_classes);
-    field("channel_classes", channel_classes);
-  }
+  CONVT_TILE_FIELDS(block_n, tile_h, tile_w, overlap, num_tiles, num_chunks, source_slots, row_classes, channel_classes)
 };
 
 // First source coordinate that a result reads, relative to its own coordinate.

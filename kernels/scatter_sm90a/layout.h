@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 
 namespace convt {
@@ -22,13 +23,8 @@ struct ScatterTile {
   int32_t chunk_steps;  // steps of K per stage, 32 bytes of channels each
   int32_t stages;       // pipeline depth
 
-  // Visits the fields that distinguish tiles of one kernel and that users see.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("strips", strips);
-    field("tile_h", tile_rows);
-    field("chunk_steps", chunk_steps);
-    field("stages", stages);
+  std::vector<TileField> fields() const {
+    return list_fields("strips, tile_h, chunk_steps, stages", strips, tile_rows, chunk_steps, stages);
   }
 };
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "plan/shared_memory.h"
+#include "plan/tile.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "simt/instances.h"
@@ -30,18 +31,7 @@ struct SimtGradWeightTile {
   int32_t tile_w_log2;
   int64_t tiles_per_chunk;
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_ci", block_ci);
-    field("block_co", block_co);
-    field("block_kh", block_kh);
-    field("block_runs", block_runs);
-    field("splits", splits);
-    field("tile_h", tile_h);
-    field("tile_w_log2", tile_w_log2);
-    field("tiles_per_chunk", tiles_per_chunk);
-  }
+  CONVT_TILE_FIELDS(block_ci, block_co, block_kh, block_runs, splits, tile_h, tile_w_log2, tiles_per_chunk)
 };
 
 inline constexpr int32_t kMaxGradWeightThreads = 384;

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "plan/shared_memory.h"
+#include "plan/tile.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "simt/instances.h"
@@ -38,20 +39,7 @@ struct SimtTile {
   int32_t chunk_kw;
   int32_t stages;  // pipeline stages
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_co", block_co);
-    field("tile_n", tile_n);
-    field("tile_h", tile_h);
-    field("tile_w", tile_w);
-    field("fused_w", fused_w);
-    field("phases_w", phases_w);
-    field("chunk_ci", chunk_ci);
-    field("chunk_kh", chunk_kh);
-    field("chunk_kw", chunk_kw);
-    field("stages", stages);
-  }
+  CONVT_TILE_FIELDS(block_co, tile_n, tile_h, tile_w, fused_w, phases_w, chunk_ci, chunk_kh, chunk_kw, stages)
 };
 
 // Tile extents that determine the grid.

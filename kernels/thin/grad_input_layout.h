@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 #include "tiling/slots.h"
 
@@ -25,17 +26,7 @@ struct ThinGradInputTile {
   int32_t stages;        // pipeline stages
   int32_t tiles_per_block;
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_ci", block_ci);
-    field("block_groups", block_groups);
-    field("tile_h", tile_h);
-    field("tile_w", tile_w);
-    field("tiles_per_block", tiles_per_block);
-    field("chunk_co", chunk_co);
-    field("stages", stages);
-  }
+  CONVT_TILE_FIELDS(block_ci, block_groups, tile_h, tile_w, tiles_per_block, chunk_co, stages)
 };
 
 inline constexpr int32_t kMaxThinGradientTaps = 16;  // per axis

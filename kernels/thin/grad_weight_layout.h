@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "plan/tile.h"
 #include "problem/problem.h"
 #include "thin/instances.h"
 #include "tiling/strips.h"
@@ -26,18 +27,7 @@ struct ThinGradWeightTile {
   int32_t tile_units;  // units per stage
   int32_t stages;  // pipeline stages
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_ci", block_ci);
-    field("block_co", block_co);
-    field("block_kh", block_kh);
-    field("block_runs", block_runs);
-    field("strip", strip);
-    field("units_per_chunk", units_per_chunk);
-    field("tile_units", tile_units);
-    field("stages", stages);
-  }
+  CONVT_TILE_FIELDS(block_ci, block_co, block_kh, block_runs, strip, units_per_chunk, tile_units, stages)
 };
 
 inline constexpr int32_t kMaxThinWeightThreads = 384;

@@ -118,19 +118,7 @@ bool begin_thin_layout(const ConvTProblem& problem, ThinLayout* layout) {
   *layout = ThinLayout{};
   if (problem.direction != Direction::kForward) return false;
   if (!make_phase_axis(problem.h, &layout->h) || !make_phase_axis(problem.w, &layout->w)) return false;
-  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
-  constexpr int64_t kMostChannels = 4096;
-  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
-  layout->groups = static_cast<int32_t>(problem.groups);
-  layout->group_ci = static_cast<int32_t>(group_ci);
-  layout->group_co = static_cast<int32_t>(group_co);
-  for (int i = 0; i < 4; ++i) {
-    layout->source_stride[i] = problem.x_stride[i];
-    layout->result_stride[i] = problem.y_stride[i];
-    layout->weight_stride[i] = problem.w_stride[i];
-  }
-  if (weight_reach(problem) > INT32_MAX) return false;
-  layout->weight_group_stride = group_ci * problem.w_stride[0];
+  if (!make_channel_groups(problem, layout) || weight_reach(problem) > INT32_MAX) return false;
   layout->all_taps = every_phase_has_every_tap(layout->h) && every_phase_has_every_tap(layout->w);
   layout->mixed_quads = layout->all_taps;
   layout->taps = layout->h.num_taps * layout->w.num_taps;

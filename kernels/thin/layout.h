@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "problem/problem.h"
 #include "tiling/axis.h"
 
@@ -22,17 +23,7 @@ struct ThinTile {
   bool split_phases;     // a pass owns one H phase instead of all
   int32_t chunk_ci;      // source channels in shared memory at a time
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("block_co", block_co);
-    field("block_groups", block_groups);
-    field("tile_h", tile_h);
-    field("tile_w", tile_w);
-    field("tiles_per_block", tiles_per_block);
-    field("split_phases", split_phases);
-    field("chunk_ci", chunk_ci);
-  }
+  CONVT_TILE_FIELDS(block_co, block_groups, tile_h, tile_w, tiles_per_block, split_phases, chunk_ci)
 };
 
 inline constexpr int32_t kMaxThinWarps = 8;  // per CTA
@@ -46,16 +37,8 @@ enum class ThinLoad : int32_t {
 };
 
 // Launch parameters that follow from the problem, the plan and the instance. Excludes pointers.
-struct ThinLayout {
-  int64_t source_stride[4];
-  int64_t result_stride[4];
-  int64_t weight_stride[4];  // strides of summed channel, result channel, kh, kw
-  int64_t weight_group_stride;
-  PhaseAxis h;
-  PhaseAxis w;
-  int32_t groups;
-  int32_t group_ci;  // summed channels per group
-  int32_t group_co;  // result channels per group
+struct ThinLayout : ChannelGroups {
+  PhaseAxis h, w;
 
   // Tiles: tile_h x tile_w positions of one image. A pass is the rest of a CTA's work: groups, channels, H phase.
   int32_t num_tiles;

@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "plan/fast_divmod.h"
+#include "plan/tile.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "thin/instances.h"
@@ -37,17 +38,7 @@ struct ThinOuterWeightTile {
   int32_t block_kh;  // tap rows per CTA
   int32_t block_vectors;  // vectors of columns per tap row
 
-  // Visits the tile's parameters, for plan comparison and JSON.
-  template <typename Visitor>
-  void fields(Visitor&& field) const {
-    field("tile_h", tile_h);
-    field("tile_w", tile_w);
-    field("tiles_per_chunk", tiles_per_chunk);
-    field("splits", splits);
-    field("block_ci", block_ci);
-    field("block_kh", block_kh);
-    field("block_vectors", block_vectors);
-  }
+  CONVT_TILE_FIELDS(tile_h, tile_w, tiles_per_chunk, splits, block_ci, block_kh, block_vectors)
 };
 
 inline constexpr int32_t kOuterChannels = 8, kOuterColumns = 8;

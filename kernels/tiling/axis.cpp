@@ -1,5 +1,7 @@
 #include "tiling/axis.h"
 
+#include <algorithm>
+
 namespace convt {
 namespace {
 
@@ -30,6 +32,21 @@ bool make_phase_axis(const Axis& axis, PhaseAxis* made) {
   }
   made->least_offset = made->offset[made->num_taps - 1];
   made->greatest_offset = made->offset[0];
+  return true;
+}
+
+bool make_channel_groups(const ConvTProblem& problem, ChannelGroups* made) {
+  const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
+  constexpr int64_t kMostChannels = 4096;
+  if (group_ci > kMostChannels || group_co > kMostChannels || problem.groups > (1 << 20)) return false;
+  made->groups = static_cast<int32_t>(problem.groups);
+  made->group_ci = static_cast<int32_t>(group_ci);
+  made->group_co = static_cast<int32_t>(group_co);
+  const bool forward = problem.direction == Direction::kForward;
+  std::copy_n(forward ? problem.x_stride : problem.y_stride, 4, made->source_stride);
+  std::copy_n(forward ? problem.y_stride : problem.x_stride, 4, made->result_stride);
+  std::copy_n(problem.w_stride, 4, made->weight_stride);
+  made->weight_group_stride = group_ci * problem.w_stride[0];
   return true;
 }
 

@@ -1,5 +1,5 @@
-// An axis of a forward problem whose tiles contain all phases of their positions. Called by: layouts and kernels of
-// thin/ and mma_sm90a/.
+// An axis of a forward problem whose tiles contain all phases of their positions, and the operands of a layer with few
+// channels. Called by: layouts and kernels of thin/ and mma_sm90a/.
 //
 // At *position* q:
 //     tap t reads source coordinate    q + offset[t]
@@ -46,5 +46,17 @@ CONVT_HOST_DEVICE inline int32_t weight_tap(const PhaseAxis& axis, int32_t t, in
 
 // Returns false if the axis exceeds these limits.
 bool make_phase_axis(const Axis& axis, PhaseAxis* made);
+
+// Strides, in elements, and channels of a layer with few channels.
+struct ChannelGroups {
+  int64_t source_stride[4];
+  int64_t result_stride[4];
+  int64_t weight_stride[4];  // of input channel, output channel, kh, kw
+  int64_t weight_group_stride;
+  int32_t groups, group_ci, group_co;
+};
+
+// Forward and dX. Returns false if the layer has too many channels or groups.
+bool make_channel_groups(const ConvTProblem& problem, ChannelGroups* made);
 
 }  // namespace convt

@@ -123,7 +123,7 @@ PYBIND11_MODULE(_emulated, module) {
     py::list names;
     for (const convt::Plan& plan : plans_of(problem_of(problem), device_of(device), engine)) {
       py::dict tile;
-      convt::visit_fields(plan.tile, [&tile](const char* name, auto value) { tile[name] = value; });
+      convt::visit_fields(plan.tile, [&tile](std::string_view name, auto value) { tile[py::str(name)] = value; });
       tile["gives_grad_bias"] = plan.gives_grad_bias;
       names.append(py::make_tuple(plan.kernel, tile, plan.source_on_vectors, plan.result_on_vectors));
     }

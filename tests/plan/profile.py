@@ -1,9 +1,9 @@
 """How the planner's tests run: how many random problems, which, and on how many threads.
 
-    same    the same problems every time: what the tests of this folder are without CONVT_PLAN_PROFILE
-    ci      the first third of them, for continuous integration
-    fresh   new ones in every run, fewer: test_new_problems.py, in `make test`
-    search  new ones for an evening: CONVT_PLAN_PROFILE=search pytest tests/plan
+    ci      the same problems in every run: the default
+    same    three times as many, and test_new_problems.py: `make test-all`
+    fresh   new problems in every run: test_new_problems.py
+    search  new problems for an evening: CONVT_PLAN_PROFILE=search pytest tests/plan
 
 New problems follow from a seed, CONVT_PLAN_SEED, which is another one in each run and is printed. What fails is kept in
 KEPT_EXAMPLES and tried first from then on; for other machines hypothesis prints a line, @reproduce_failure(...).
@@ -42,7 +42,7 @@ PROFILES = {
     "fresh": _profile(EXAMPLES // 3, True),
     "search": _profile(40 * EXAMPLES, True),
 }
-PROFILE = os.environ.get("CONVT_PLAN_PROFILE", "same")
+PROFILE = os.environ.get("CONVT_PLAN_PROFILE", "ci")
 HAS_NEW_PROBLEMS = PROFILE in ("fresh", "search")
 # Tests that draw their problems by themselves begin with it.
 SEED = 0 if not HAS_NEW_PROBLEMS else int(os.environ.get("CONVT_PLAN_SEED") or random.randrange(2**32))

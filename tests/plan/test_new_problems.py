@@ -1,8 +1,6 @@
-"""The planner's tests once more, of problems that are new in every run: what the same 1500 examples of each have never
-met. A failure says the seed and the example, which is kept (plan/profile.py).
+"""Runs the planner's tests on problems that are new in every run. `make test-all` includes it, `make test` does not.
 
-    CONVT_PLAN_PROFILE=ci   not in this run
-    CONVT_PLAN_SEED=N       of a seed that a run has named
+A failure names its seed, and CONVT_PLAN_SEED=N repeats it. A failing example is kept (plan/profile.py).
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ import pytest
 from plan.profile import PROFILE
 
 TESTS = Path(__file__).resolve().parents[1]
-LONGEST = 1800  # seconds: a machine on which they take so long has other troubles
+LONGEST = 1800  # seconds
 
 
 @pytest.mark.slow(seconds=150)
-@pytest.mark.skipif(PROFILE == "ci", reason="CONVT_PLAN_PROFILE=ci")
+@pytest.mark.skipif(PROFILE == "ci", reason="only in make test-all")
 def test_new_problems(plan_module, record_property):
     """`plan_module`: built before, or the reason why it cannot be."""
     faulthandler.cancel_dump_traceback_later()  # the tests that this one waits for have timers of their own

@@ -28,9 +28,9 @@ static py::dict dict_of(const convt::Plan& plan) {
       py::arg("packed_bytes") = plan.packed_bytes, py::arg("compute_us") = plan.compute_us,
       py::arg("memory_us") = plan.memory_us, py::arg("estimate_us") = plan.estimate_us);
   py::list fields;
-  convt::visit_fields(plan.tile, [&](const char* name, auto value) {
+  convt::visit_fields(plan.tile, [&](std::string_view name, auto value) {
     fields.append(name);
-    result[name] = value;
+    result[py::str(name)] = value;
   });
   result["fields"] = fields;
 #define CONVT_ROW(Tile, ...)                                \

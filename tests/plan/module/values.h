@@ -55,6 +55,12 @@ inline convt::ConvTProblem problem_of(const py::dict& values) {
   fill_strides(values, "x_stride", problem.x_stride);
   fill_strides(values, "w_stride", problem.w_stride);
   fill_strides(values, "y_stride", problem.y_stride);
+  if (values.contains("d")) {
+    problem.d = axis_of(field<py::dict>(values, "d"));
+    problem.x_plane = field<int64_t>(values, "x_plane");
+    problem.w_plane = field<int64_t>(values, "w_plane");
+    problem.y_plane = field<int64_t>(values, "y_plane");
+  }
   return problem;
 }
 
