@@ -208,7 +208,7 @@ class _GradBias(Function):
 
     @staticmethod
     def backward(ctx, grad):
-        return grad.view(1, -1, 1, 1).expand(ctx.size), None
+        return grad.view(-1, *[1] * (len(ctx.size) - 2)).expand(ctx.size), None
 
 
 def refuse_tangents(name: str, *tensors: Tensor | None) -> None:

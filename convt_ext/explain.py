@@ -230,7 +230,8 @@ def _plan(
         return None, None
     selected = routing.selection(dtype, requested, planner.capability(numbers))
     precision_class = selected.served
-    planned = encode_request(precisions.request_for(precision_class), "convt_ext")
+    # Three-dimensional calls that request convt_ext need kernels for all directions.
+    planned = encode_request(precisions.request_for(precision_class), "convt_ext") if dims < 3 else requested
     decision = routing.op_call(*call, planned, numbers, lowers, dims)
     if isinstance(decision, routing.Reason):
         return (None if decision in _OF_TENSORS else precision_class), None

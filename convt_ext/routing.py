@@ -61,7 +61,8 @@ RUN_TIME_ARGUMENTS = Reason(
     "pass plain ints, such as int(stride)",
 )
 VOLUME = Reason(
-    "in three dimensions, convt_ext has kernels for all directions only if the kernel has depth 1 and stride 1 there",
+    "convt_ext has kernels for all directions of a three-dimensional layer only if its kernel has depth 1 and stride 1 "
+    "there, and the batch is 1, the tensors are channels_last_3d, or the kernel's height equals its stride",
     'use backend="auto"',
 )
 COMPILED_VOLUME = Reason(

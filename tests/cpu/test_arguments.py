@@ -1,4 +1,4 @@
-"""arguments.py: what PyTorch accepts becomes a pair of ints, and what it rejects becomes None."""
+"""arguments.py: what PyTorch accepts becomes a tuple of ints, and what it rejects becomes None."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan.problems import axes, output_padding_of
 
-from convt_ext.arguments import NO_LIMIT, integer, legal_output_size, pair
+from convt_ext.arguments import NO_LIMIT, integer, legal_output_size, sequence
 
 FORMS = {
     "int": 2,
@@ -56,7 +56,7 @@ def test_pair_accepts_no_more_than_pytorch(form):
     value = FORMS[form]
     x, weight = torch.randn(1, 2, 3, 3), torch.randn(2, 2, 2, 2)
     theirs = bad_input.outcome(F.conv_transpose2d, x, weight, None, value)
-    ours = pair(value)
+    ours = sequence(value, 2)
     if ours is not None:
         assert all(type(part) is int for part in ours)
         assert isinstance(theirs, torch.Tensor), theirs
@@ -65,12 +65,12 @@ def test_pair_accepts_no_more_than_pytorch(form):
 
 @pytest.mark.parametrize("form", list(FORMS)[: list(FORMS).index("float")])
 def test_forms_of_the_documentation_become_pairs(form):
-    assert pair(FORMS[form]) in ((2, 2), (2, 3))
+    assert sequence(FORMS[form], 2) in ((2, 2), (2, 3))
 
 
 def test_bool_inside_a_tuple_is_left_to_pytorch():
-    assert pair((True, 2)) is None
-    assert pair((2, True)) is None
+    assert sequence((True, 2), 2) is None
+    assert sequence((2, True), 2) is None
     assert integer(True) is None
 
 
@@ -78,8 +78,8 @@ def test_symbolic_sizes_are_left_to_pytorch():
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     symbol = ShapeEnv().create_unbacked_symint()
-    assert pair(symbol) is None
-    assert pair((symbol, 2)) is None
+    assert sequence(symbol, 2) is None
+    assert sequence((symbol, 2), 2) is None
 
 
 @bad_input.each_bad_input(
@@ -91,8 +91,8 @@ def test_symbolic_sizes_are_left_to_pytorch():
 def test_illegal_problems_have_no_size(row):
     x, weight, bias, stride, padding, output_padding, groups, dilation = bad_input.arguments(row, "cpu")
     bias_size = None if bias is None else bias.shape
-    pairs = [pair(value) for value in (stride, padding, output_padding)]
-    assert legal_output_size(x.shape, weight.shape, bias_size, *pairs, groups, pair(dilation)) is None
+    pairs = [sequence(value, 2) for value in (stride, padding, output_padding)]
+    assert legal_output_size(x.shape, weight.shape, bias_size, *pairs, groups, sequence(dilation, 2)) is None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -217,12 +217,6 @@ def test_a_filter_chooses():
     assert type(convert(layer(), filter_fn=lambda module, name: name != "")) is nn.ConvTranspose2d
 
 
-def test_other_dimensions_are_named(caplog):
-    with caplog.at_level(logging.INFO, logger="convt_ext"):
-        convert(nn.ModuleDict({"volume": nn.ConvTranspose3d(1, 1, 1)}))
-    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["left volume"]
-
-
 def test_conversions_are_logged(caplog):
     with caplog.at_level(logging.INFO, logger="convt_ext"):
         convert(nn.ModuleDict({"up": layer()}))

@@ -15,7 +15,7 @@ from torch._prims_common import suggest_memory_format
 from torch.autograd import gradcheck, gradgradcheck
 
 import convt_ext
-from convt_ext import ConvTranspose3d, LazyConvTranspose3d, geometry
+from convt_ext import ConvTranspose3d, LazyConvTranspose3d, geometry, planner
 from convt_ext import conv_transpose3d as ours
 
 __all__ = ["cpu_is_gpu"]
@@ -35,8 +35,22 @@ def operands(kernel=(2, 2, 2), groups=1, dtype=torch.float32):
     return tuple(torch.randn(size, dtype=dtype) for size in ((2, 4, 3, 4, 5), (4, 6 // groups, *kernel), (6,)))
 
 
+_best_plan = planner.best_plan
+
+
 @pytest.fixture
-def with_tf32(cpu_is_gpu, monkeypatch):
+def planned(cpu_is_gpu, monkeypatch):
+    """Directions without a kernel run PyTorch's operator; the others run convt_ext, however fast PyTorch is."""
+
+    def best_plan(*arguments):
+        found = _best_plan(*arguments)
+        return found and found._replace(torch_us=0.0)
+
+    monkeypatch.setattr(planner, "best_plan", best_plan)
+
+
+@pytest.fixture
+def with_tf32(planned, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
 
 
@@ -66,13 +80,18 @@ def test_kernels_run_where_they_exist(with_tf32):
 
 
 @needs_binary
-def test_requests_need_kernels_of_all_directions(cpu_is_gpu):
+def test_requests_need_kernels_of_all_directions(planned):
     x, weight, _ = operands((1, 2, 2))
-    assert torch.equal(ours(x, weight, precision="exact"), F.conv_transpose3d(x, weight))
-    assert RAN == ["forward"]
+    for one, stride in ((x, (1, 2, 2)), (x[:1], 1), (x.contiguous(memory_format=torch.channels_last_3d), 1)):
+        assert torch.equal(
+            ours(one, weight, None, stride, precision="exact"), F.conv_transpose3d(one, weight, None, stride)
+        )
+    assert RAN == ["forward"] * 3
+    with pytest.raises(RuntimeError, match=r"kernels for all directions"):
+        ours(x, weight, precision="exact")
     x, weight, _ = operands()
     for asked in ({"precision": "exact"}, {"backend": "convt_ext"}):
-        with pytest.raises(RuntimeError, match=r"cannot run this call: in three dimensions.*Remedy"):
+        with pytest.raises(RuntimeError, match=r"kernels for all directions.*Remedy"):
             ours(x, weight, stride=2, **asked)
     torch.testing.assert_close(ours(x, weight, backend="torch"), F.conv_transpose3d(x, weight))
 
