@@ -95,13 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return print_info()
     try:
         if args.command == "check":
-            from convt_ext import check
+            from convt_ext.check import run_check
         else:
-            from convt_ext.demo import command as demo
+            from convt_ext.demo.command import run_demo
     except ModuleNotFoundError as error:
         print(f"convt_ext {args.command}: {_optional.remedy(error)}", file=sys.stderr)
         return 2
-    return check.run_check() if args.command == "check" else demo.run_demo(args.chart, args.cpu, args.exact)
+    return run_check() if args.command == "check" else run_demo(args.chart, args.cpu, args.exact)
 
 
 def _run_program(args: argparse.Namespace) -> int:
