@@ -10,6 +10,7 @@ that no kernel of PyTorch runs. sanitize.py makes every tensor a separate alloca
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections import Counter
 from pathlib import Path
@@ -29,9 +30,11 @@ from raw_ops import (
     GradientCall,
     gradient_kernels,
     kernel_names,
+    run_candidate,
     same_bits,
     tensor_core_kernels,
 )
+from volumes import call_of, expected_of, gradient_of
 
 # Several phases, phases without taps, odd sizes, groups, no bias, padding beyond the kernel; unusual and misaligned
 # strides and whole vectors; tiles of several images; chunks of taps, many chunks of channels, subsets of the W phases.
@@ -223,6 +226,23 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
     return launches, wrong
 
 
+def launch_volumes() -> list[str]:
+    """Runs the plans of three-dimensional layers, except those with clusters; returns the faults."""
+    wrong: list[str] = []
+    for layer, kind in itertools.product(("odd", "groups", "k344"), TENSOR_CORE_CLASSES):
+        for direction, channels_last in (("forward", False), ("forward", True), ("grad_input", False)):
+            call = call_of(layer, kind, channels_last)
+            if direction == "grad_input" and call.weight.shape[4] != 2:
+                continue
+            arguments, expected = gradient_of(call) if direction == "grad_input" else ((), expected_of(call))
+            for index, plan in enumerate(call.candidates(direction=direction)):
+                if plan.get("splits", 1) == 1:
+                    result = run_candidate(direction, index, arguments) if arguments else call.run(index)
+                    if not torch.equal(result, expected):
+                        wrong.append(f"{direction} of the volume {layer}, channels_last {channels_last}: {plan}")
+    return wrong
+
+
 def bias_of(grad_output: torch.Tensor) -> torch.Tensor:
     return grad_output.double().sum((0, 2, 3)).to(grad_output.dtype)
 
@@ -249,7 +269,7 @@ def main() -> None:
     if torch.cuda.get_device_capability() == (9, 0):
         of_tensor_cores, wrong_tensor_cores = launch_tensor_cores(options.short)
         launches += of_tensor_cores
-        wrong += wrong_tensor_cores
+        wrong += wrong_tensor_cores + launch_volumes()
     kernels = kernel_names() + [kernel for direction in DIRECTIONS[1:] for kernel in gradient_kernels(direction)]
     if torch.cuda.get_device_capability() == (9, 0):
         kernels += tensor_core_kernels()
