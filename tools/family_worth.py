@@ -55,7 +55,8 @@ How many percent longer calls take without an engine, on one H200: geometric mea
 `benchmarks/`, in both layouts and all directions, with the number of calls in parentheses. Network is model_layers.csv
 and unseen_fitting.csv, audio one-dimensional layers. Default calls are TF32 and bfloat16, with PyTorch's operator as an
 alternative. Exact calls are `ieee` and `tf32x3`. An engine stays if it earns {price:.2f} % of default calls per 1,000
-lines (price), or {exact:.0f} % of exact calls. The price weighs the lists by {shares}. `portable` is for other GPUs.
+lines (price), or {exact:.0f} % of exact calls. The price weighs the lists by
+{shares}. `portable` is for other GPUs.
 Written by `tools/family_worth.py`.
 """
 
