@@ -41,6 +41,13 @@ def gradients(call: Callable[..., torch.Tensor], case, operands: Tensors, **name
     return torch.autograd.grad(result, wanted, ramp(result))
 
 
+def with_gradients(function: Callable[..., torch.Tensor], operands: Tensors) -> list[torch.Tensor]:
+    """Returns a function's result, and the gradients of the sum of its squares for copies of the operands."""
+    leaves = [tensor if tensor is None else tensor.detach().clone().requires_grad_() for tensor in operands]
+    result = function(*leaves)
+    return [result, *torch.autograd.grad(result.square().sum(), [leaf for leaf in leaves if leaf is not None])]
+
+
 def _exact(case, operands: Tensors, change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """float64 gradients on the CPU, of changed operands and a changed gradient of the result."""
     changed = [
