@@ -1,26 +1,26 @@
-"""The benchmark without a GPU: runner, result files and the timer, with fake times."""
+"""The benchmark without a GPU: rows, first calls, second timings, result files and the summary, with fake times."""
 
 from __future__ import annotations
 
-import doctest
-import itertools
 import json
+import threading
+import time
 
 import pytest
 import torch
 import torch.nn.functional as F
-from bench_cpu import SMALL
-from pretend_gpu import pretend_gpu  # noqa: F401
+from bench_cpu import SMALL, FakeTimer, bench
+from cpu_kernels import needs_binary
 
 import convt_ext
-from convt_ext import ops
-from convt_ext.bench import floors, timing
+from convt_ext.bench import command, floors, runner
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH
 from convt_ext.bench.modes import MODES
 from convt_ext.bench.operands import DIRECTIONS, Operands, needed_bytes
-from convt_ext.bench.results import ResultFile, default_path
+from convt_ext.bench.results import ResultFile, default_path, replace_file
 from convt_ext.bench.runner import Settings, Skipped, kernel_of, our_call, run
-from convt_ext.bench.timing import CudaTimer
+from convt_ext.bench.summary import parts, served_by, summarise
+from convt_ext.tuning import benchmark
 
 CPU = torch.device("cpu")
 
@@ -31,35 +31,34 @@ ROW_KEYS = [
 ]
 
 
-class CountingTimer:
-    """Runs every call once and reports 10 µs, 20 µs, 30 µs, ..."""
+class ListedTimer(FakeTimer):
+    """Reports the next of the listed times, convt_ext's first."""
 
-    def __init__(self):
-        self.times = itertools.count(10, 10)
+    def __init__(self, *pairs):
+        self.pairs = iter(pairs)
 
     def times_us(self, calls):
-        for call in calls:
-            call()
-        return [float(next(self.times)) for _ in calls]
-
-    def peak_bytes(self, call):
-        return call().nbytes
+        self.times = next(self.pairs)
+        return super().times_us(calls)
 
 
-def settings(**changes) -> Settings:
+def measure(timer=None, free_bytes=lambda: None, **changes):
     values = {"layers": SMALL, "modes": (MODES["ieee"],), "directions": ("fwd",), "layouts": ("nchw",), "device": CPU}
-    return Settings(**{**values, **changes})
+    return list(run(Settings(**{**values, **changes}), timer or FakeTimer(10.0, 20.0), floors.H200, free_bytes))
 
 
-def measure(chosen: Settings, free_bytes=lambda: None):
-    return list(run(chosen, CountingTimer(), floors.H200, free_bytes))
+def measure_one(*pairs, **changes):
+    """Returns the row of one default call with these times."""
+    timer = ListedTimer(*pairs or [(10.0, 10.0)])
+    (row,) = measure(timer, **{"layers": SMALL[:1], "modes": (MODES["default"],), **changes})
+    return row
 
 
 # ---- runner
 
 
 def test_rows_have_exactly_the_promised_keys():
-    rows = measure(settings(modes=tuple(MODES.values()), layouts=("nchw", "nhwc"), directions=DIRECTIONS))
+    rows = measure(modes=tuple(MODES.values()), layouts=("nchw", "nhwc"), directions=DIRECTIONS)
     assert len(rows) == len(SMALL) * len(MODES) * 2 * 3
     for row in rows:
         assert list(row) == ROW_KEYS, row.get("failure")
@@ -71,15 +70,8 @@ def test_rows_have_exactly_the_promised_keys():
     assert len(identities) == len(rows)
 
 
-def test_gradients_of_calls_that_pytorch_runs_are_pytorchs():
-    for row in measure(settings(directions=("dx", "dw"), with_torch=False)):
-        assert row["kernel"] == "torch"
-        assert row["ours_us"] > 0
-        assert row["torch_us"] is None
-
-
-@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
-def test_gradients_are_ours_where_that_is_asked_for(pretend_gpu):  # noqa: F811
+@needs_binary
+def test_gradients_are_ours_where_that_is_asked_for(pretend_gpu):
     layer = next(layer for layer in KERNELBENCH if layer.name == "kb81")
     shapes = (layer.input_shape, layer.weight_shape, layer.output_shape)
     x, weight, grad_output = (torch.empty(shape, device="cuda") for shape in shapes)
@@ -97,12 +89,12 @@ def test_ours_gets_the_precision_and_the_layout(monkeypatch):
         return F.conv_transpose2d(input, weight, bias, **arguments)
 
     monkeypatch.setattr(convt_ext, "conv_transpose2d", recorded)
-    measure(settings(layers=SMALL[:1], modes=(MODES["aten"], MODES["default"]), layouts=("nchw", "nhwc")))
+    measure(layers=SMALL[:1], modes=(MODES["aten"], MODES["default"]), layouts=("nchw", "nhwc"))
     assert set(calls) == {("aten", False, False), ("aten", True, False), (None, False, True), (None, True, True)}
 
 
-@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
-def test_kernel_is_torch_where_pytorch_is_estimated_faster(pretend_gpu, monkeypatch):  # noqa: F811
+@needs_binary
+def test_kernel_is_torch_where_pytorch_is_estimated_faster(pretend_gpu, monkeypatch):
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
     kernels = {}
     for layer in KERNELBENCH:
@@ -117,22 +109,18 @@ def test_both_sides_are_timed_by_turns():
     """The timer receives both calls at once, and each side gets its own time."""
     seen = []
 
-    class Turns(CountingTimer):
+    class Turns(FakeTimer):
         def times_us(self, calls):
             seen.append(len(calls))
             return super().times_us(calls)
 
-    (row,) = list(run(settings(layers=SMALL[:1]), Turns(), floors.H200, lambda: None))
+    (row,) = measure(Turns(10.0, 20.0), layers=SMALL[:1])
     assert seen == [2]
     assert (row["ours_us"], row["torch_us"]) == (10.0, 20.0)
 
 
-def test_a_failing_side_is_recorded_and_the_other_one_kept(monkeypatch):
-    def broken(*args, **kwargs):
-        raise RuntimeError("no such plan")
-
-    monkeypatch.setattr(convt_ext, "conv_transpose2d", broken)
-    rows = measure(settings())
+def test_a_failing_side_is_recorded_and_the_other_one_kept(broken):
+    rows = measure()
     assert len(rows) == len(SMALL)
     assert all(row["failure"] == "ours: RuntimeError: no such plan" for row in rows)
     assert all(row["ours_us"] is None and row["torch_us"] is not None for row in rows)
@@ -143,7 +131,7 @@ def test_a_result_that_is_not_finite_is_a_failure(monkeypatch):
         return F.conv_transpose2d(input, weight, bias, **arguments) * float("nan")
 
     monkeypatch.setattr(convt_ext, "conv_transpose2d", poisoned)
-    (row,) = measure(settings(layers=SMALL[:1]))
+    (row,) = measure(layers=SMALL[:1])
     assert "not finite" in row["failure"]
     assert row["ours_us"] is None
 
@@ -151,12 +139,10 @@ def test_a_result_that_is_not_finite_is_a_failure(monkeypatch):
 def test_a_layer_that_does_not_fit_is_skipped_with_the_reason():
     limit = needed_bytes(SMALL[0], 4, ("fwd",))
     modes = (MODES["ieee"], MODES["tf32"], MODES["f64"])
-    first, *others = measure(settings(modes=modes, layers=SMALL[:1]), free_bytes=lambda: limit)
-    assert isinstance(first, dict)
-    assert isinstance(others[0], dict)
-    assert isinstance(others[1], Skipped)
-    assert others[1].num_rows == 1
-    assert "GiB" in others[1].reason
+    found = measure(modes=modes, layers=SMALL[:1], free_bytes=lambda: limit)
+    assert [type(one) for one in found] == [dict, dict, Skipped]
+    assert found[2].num_rows == 1
+    assert "GiB" in found[2].reason
 
 
 def test_memory_need_covers_operands_and_results():
@@ -165,117 +151,220 @@ def test_memory_need_covers_operands_and_results():
         assert needed_bytes(layer, 4, ("fwd",)) > held
 
 
-# ---- results and timer
+@pytest.fixture
+def by_our_kernel(monkeypatch):
+    monkeypatch.setattr(runner, "kernel_of", lambda *_: "patch_tf32_128x64")
 
 
-def test_result_file_is_whole_after_every_row(tmp_path):
-    path = tmp_path / "results" / "run.json"
-    file = ResultFile(path, {"gpu": "none", "sources": "0123"})
-    for item in measure(settings(layers=SMALL[:2])):
-        file.add(item)
-        assert json.loads(path.read_text())["complete"] is False
+# ---- a second timing
+
+
+def test_slower_calls_are_timed_again_and_the_better_time_counts(by_our_kernel):
+    row = measure_one((10.4, 10.0), (10.6, 9.5))
+    assert (row["chosen"], row["retimed"]) == ("ours", True)
+    assert (row["ours_us"], row["torch_us"]) == (10.4, 9.5)
+    row = measure_one((14.0, 10.0), (9.0, 11.0))
+    assert (row["ours_us"], row["torch_us"]) == (9.0, 10.0)
+
+
+@pytest.mark.parametrize("times", [(10.2, 10.0), (5.0, 10.0)])
+def test_calls_that_are_not_slower_by_three_percent_are_timed_once(by_our_kernel, times):
+    row = measure_one(times)
+    assert not row["retimed"]
+    assert (row["ours_us"], row["torch_us"]) == times
+
+
+def test_pytorchs_operator_on_both_sides_is_timed_once():
+    row = measure_one((12.0, 10.0))
+    assert (row["chosen"], row["retimed"], row["ours_us"]) == ("torch", False, 12.0)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_ours_alone_is_timed_once(by_our_kernel, direction):
+    row = measure_one((12.0,), with_torch=False, directions=(direction,))
+    assert (row["retimed"], row["ours_us"], row["torch_us"], row["first_call_ms"]) == (False, 12.0, None, None)
+
+
+# ---- first calls
+
+
+@pytest.fixture
+def slow_once(monkeypatch):
+    """Makes the first call slow; returns the threads that call."""
+    threads = []
+
+    def call(input, weight, bias, *, precision, backend, **arguments):
+        if not threads:
+            time.sleep(0.2)
+        threads.append(threading.current_thread())
+        return F.conv_transpose2d(input, weight, bias, **arguments)
+
+    monkeypatch.setattr(convt_ext, "conv_transpose2d", call)
+    return threads
+
+
+def test_a_first_call_is_timed_against_pytorchs_second(slow_once):
+    """In PyTorch's first call cuDNN searches, for this thread only."""
+    assert 100 < measure_one()["first_call_ms"] < 10_000
+    assert set(slow_once) == {threading.main_thread()}
+
+
+def test_pytorchs_time_is_taken_off(monkeypatch):
+    times = iter((30.0, 42.0))  # PyTorch's comes first
+    monkeypatch.setattr(runner, "timed", lambda call, device: (call(), next(times)))
+    assert measure_one()["first_call_ms"] == 12.0
+
+
+def test_without_benchmarks_no_first_call_is_timed(slow_once):
+    assert measure_one(with_first_calls=False)["first_call_ms"] is None
+    assert set(slow_once) == {threading.main_thread()}
+
+
+def test_the_kernel_is_read_after_the_first_call(monkeypatch, slow_once):
+    """The first call may benchmark the shape and change the choice."""
+    monkeypatch.setattr(runner, "kernel_of", lambda *_: "torch" if slow_once else "patch_tf32_128x64")
+    row = measure_one()
+    assert (row["kernel"], row["chosen"]) == ("torch", "torch")
+
+
+def test_a_failing_first_call_is_a_failure_with_its_kernel(by_our_kernel, broken):
+    row = measure_one((10.0,))
+    assert row["failure"] == "ours: RuntimeError: no such plan"
+    assert (row["kernel"], row["first_call_ms"], row["torch_us"]) == ("patch_tf32_128x64", None, 10.0)
+
+
+# ---- options
+
+
+def test_without_errors_no_reference_is_made(monkeypatch):
+    monkeypatch.setattr(runner, "make_reference", lambda *_: pytest.fail("a reference was made"))
+    row = measure_one(with_errors=False)
+    assert row["error"] is row["torch_error"] is None
+    assert (row["ours_us"], "failure" in row) == (10.0, False)
+
+
+@pytest.mark.parametrize(("words", "measures"), [([], True), (["--race", "on"], True), (["--race", "off"], False)])
+def test_option_race_benchmarks_in_first_calls_or_never(monkeypatch, tmp_path, words, measures):
+    runs = []
+
+    class Watching(FakeTimer):
+        def times_us(self, calls):
+            runs.append(benchmark._forced)
+            return super().times_us(calls)
+
+    out = tmp_path / "run.json"
+    monkeypatch.setattr(command, "select", lambda args: list(SMALL[:1]))
+    more = ["--no-errors", "--out", str(out), "--layouts", "nchw", "--default", "--precisions", "bf16"]
+    assert bench([*words, *more], Watching(12.5)) == 0
+    assert runs == [measures] * 2
+    assert benchmark._forced is None
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["first_call_ms"] is None for row in rows] == [not measures] * 2
+    assert all(row["error"] is None for row in rows)
+
+
+# ---- the summary
+
+
+def row(ours, theirs, chosen="ours", **more):
+    return {
+        **{"layer": "a", "direction": "fwd", "precision": "bf16", "layout": "nchw", "ours_us": ours},
+        **{"kernel": "torch" if chosen == "torch" else "patch", "chosen": chosen, "floor_us": None, "error": None},
+        **{"torch_us": theirs, "torch_error": None, **more},
+    }
+
+
+ROWS = [
+    row(10.0, 40.0, first_call_ms=30.0),
+    row(10.25, 10.0, retimed=True, first_call_ms=-2.0, direction="dx"),
+    row(10.35, 10.0, retimed=True, direction="dx"),
+    row(20.0, 10.0, retimed=True, layout="nhwc", first_call_ms=5.0),
+    row(100.0, 10.0, "torch", layout="nhwc"),
+    row(None, 10.0),
+    row(None, None, None),
+]
+
+
+def test_the_summary_of_all_calls():
+    found = summarise(ROWS)
+    assert (found.num_calls, found.num_ours, found.num_slower, found.num_retimed) == (5, 4, (3, 2, 1), 3)
+    product = 4.0 / 1.025 / 1.035 / 2
+    assert found.speedup == pytest.approx(product ** (1 / 5))
+    assert found.speedup_of_ours == pytest.approx(product ** (1 / 4))
+    assert found.worst == pytest.approx(0.5)
+    # A call that PyTorch's operator runs counts PyTorch's time, whatever the second measurement was.
+    assert found.ours_ms == pytest.approx(0.0606)
+    assert found.torch_ms == pytest.approx(0.080)
+    assert found.first_calls_ms == (30.0, -2.0, 5.0)
+    assert found.median_first_call_ms == 5.0
+    # Exactly 2 % and 10 % longer is not slower than that.
+    assert summarise([row(102.0, 100.0), row(110.0, 100.0)]).num_slower == (1, 1, 0)
+
+
+def test_a_summary_without_calls_of_ours_and_without_any():
+    found = summarise([row(11.0, 10.0, "torch")])
+    assert (found.num_ours, found.speedup, found.speedup_of_ours, found.worst) == (0, 1.0, None, None)
+    assert (found.ours_ms, found.median_first_call_ms) == (0.01, None)
+    assert summarise(ROWS[5:]) is None
+
+
+def test_older_rows_name_the_implementation_by_the_kernel():
+    older = [{key: value for key, value in one.items() if key != "chosen"} for one in (*ROWS[3:5], row(None, None))]
+    older[2]["kernel"] = None
+    assert [served_by(one) for one in older] == ["ours", "torch", None]
+    assert summarise(older).num_ours == 1
+
+
+def test_parts_are_of_what_has_several_values():
+    found = parts(ROWS)
+    assert list(found) == ["all", "nchw", "nhwc", "fwd", "dx"]
+    assert [len(rows) for rows in found.values()] == [7, 5, 2, 5, 2]
+
+
+def test_a_kept_file_is_summed_up_without_a_gpu(tmp_path, capsys, no_gpu):
+    path = tmp_path / "h200_run.json"
+    content = {"gpu": "NVIDIA H200", "torch": "2.13", "date": "2026-01-02T03:04", "complete": False, "rows": ROWS}
+    replace_file(path, {**content, "skipped": [{"layer": "huge", "reason": "900 GiB", "num_rows": 2}]})
+    assert bench(["--summary", str(path)]) == 0
+    text = capsys.readouterr().out
+    for words in (
+        "h200_run.json: NVIDIA H200, torch 2.13, 2026-01-02, interrupted",
+        "2 calls lack a time and are not in these numbers",
+        "3 calls seemed slower than PyTorch's; both sides were timed again",
+        "by 5.0 ms in the median, 30.0 at most, 0.03 s for 3 calls",
+        "skipped: huge (2 rows): 900 GiB",
+    ):
+        assert words in text
+    (line,) = (line for line in text.splitlines() if line.startswith("│ all"))
+    assert [cell.strip() for cell in line.split("│")[1:-1]] == [
+        *("all", "5", "4", "3", "2", "1", "1.135x", "1.172x", "0.50x", "0.06", "0.08")
+    ]
+
+
+# ---- result files
+
+
+def test_a_file_that_grows_is_whole_after_every_row_and_written_as_one_that_is_whole(tmp_path):
+    grown, whole = tmp_path / "results" / "grown.json", tmp_path / "whole.json"
+    description = {"gpu": "none", "argv": ["bench"]}
+    file = ResultFile(grown, description)
+    file.write(complete=False)
+    replace_file(whole, {**description, "complete": False, "skipped": [], "rows": []})
+    assert json.loads(grown.read_text()) == json.loads(whole.read_text())
+    rows = {"layer": 'a\n"b"', "k": (3, 5), "nested": {"x": [1.5, 2.5]}}, *measure(layers=SMALL[:2])
+    for number, row in enumerate(rows, 1):
+        file.add(row)
+        content = json.loads(grown.read_text())
+        assert (content["complete"], len(content["rows"])) == (False, number)
     file.add(Skipped("huge", "needs about 900.0 GiB of GPU memory", 2))
     file.write(complete=True)
-    content = json.loads(path.read_text())
-    assert content["complete"] is True
-    assert [row["layer"] for row in content["rows"]] == ["plain", "grouped"]
-    assert content["rows"][1]["k"] == [3, 5]
-    assert content["skipped"] == [{"layer": "huge", "reason": "needs about 900.0 GiB of GPU memory", "num_rows": 2}]
-    assert list(path.parent.iterdir()) == [path]
-    assert '"k": [3, 5]' in path.read_text()
+    skipped = [{"layer": "huge", "reason": "needs about 900.0 GiB of GPU memory", "num_rows": 2}]
+    replace_file(whole, {**description, "complete": True, "skipped": skipped, "rows": rows})
+    assert grown.read_text() == whole.read_text()
+    assert grown.read_text().count('"k": [3, 5]') == 2
+    assert list(grown.parent.iterdir()) == [grown]
 
 
 def test_default_path_names_gpu_and_date():
     path = default_path("NVIDIA H200", "2026-01-02T03:04:05+00:00")
     assert path.as_posix() == "benchmarks/results/nvidia-h200-2026-01-02t03-04-05.json"
-
-
-class FakeEvent:
-    """An event on a clock that every call advances."""
-
-    clock = 0.0
-
-    def __init__(self, enable_timing):
-        assert enable_timing
-
-    def record(self):
-        self.at = FakeEvent.clock
-
-    def query(self):
-        return False  # the host is ahead
-
-    def synchronize(self):
-        pass
-
-    def elapsed_time(self, end):
-        return end.at - self.at
-
-
-@pytest.fixture
-def timer(monkeypatch):
-    """Returns a timer on the clock of FakeEvent, with a budget of 40 ms; `timer.order` records its flushes."""
-    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
-    monkeypatch.setattr(FakeEvent, "clock", 0.0)
-
-    class Flush:
-        def zero_(self):
-            timer.order.append("flush")
-            FakeEvent.clock += 1000.0
-
-    timer = object.__new__(CudaTimer)
-    timer._device, timer._budget_ms, timer._flush, timer.order = CPU, 40.0, Flush(), []
-    return timer
-
-
-def test_timer_returns_the_median_of_calls_with_a_flush_before_each(timer):
-    durations = itertools.chain([500.0, 300.0], itertools.cycle([2.0, 2.0, 9.0]))
-
-    def call():
-        timer.order.append("call")
-        FakeEvent.clock += next(durations)
-
-    assert timer.times_us([call]) == [2000.0]
-    assert timer.order[:2] == ["call", "call"]
-    assert timer.order[2:] == ["flush", "call"] * ((len(timer.order) - 2) // 2)
-    assert timer.order.count("flush") == 3 + 20 // 5 + 20
-
-
-@pytest.mark.parametrize(("milliseconds", "number", "num_blocks"), [(2.0, 20, 5), (50.0, 3, 4)])
-def test_calls_take_turns_and_the_first_turn_too(timer, milliseconds, number, num_blocks):
-    def called(name):
-        def call():
-            timer.order.append(name)
-            FakeEvent.clock += milliseconds
-
-        return call
-
-    timer.times_us([called("ours"), called("torch")])
-    sides = [word for word in timer.order if word != "flush"]
-    blocks = [name for name, _ in itertools.groupby(sides[10:])]  # two calls to warm up and three to estimate, each
-    assert blocks == (["ours", "torch"] * 3)[:num_blocks]
-    # As many calls as one after the other would take: both sides the same.
-    assert sides.count("ours") == sides.count("torch") == 5 + max(1, number // 5) + number
-
-
-def test_a_clock_that_drifts_meets_both_sides_alike(timer):
-    """Every call takes 0.5 % longer than the previous one. Without alternation the sides would differ by 11 %."""
-    made = itertools.count()
-
-    def call():
-        FakeEvent.clock += 2.0 * 1.005 ** next(made)
-
-    ours, theirs = timer.times_us([call, call])
-    assert ours == pytest.approx(theirs, rel=0.04)
-
-
-def test_rounds_share_the_calls():
-    result = doctest.testmod(timing)
-    assert (result.attempted, result.failed) == (1, 0)
-
-
-def test_timer_refuses_a_budget_that_is_not_positive():
-    with pytest.raises(ValueError, match="budget_ms must be positive, got 0"):
-        CudaTimer(CPU, 0)

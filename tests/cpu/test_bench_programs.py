@@ -42,18 +42,16 @@ TINY = tuple(map(small, LAYER_PROGRAMS))
 TINY_STEP = Program("generator", partial(DCGANGenerator, width=2), ((2, 100, 1, 1),))
 
 
-class Timer:
-    """Runs every call once and reports 10 µs for convt_ext, 30 for PyTorch, and 8 for the layer."""
+class Timer(bench_cpu.FakeTimer):
+    """Reports 10 µs for convt_ext, 30 for PyTorch, and 8 for the layer, and keeps the results of the calls."""
 
     def __init__(self):
+        super().__init__(10.0, 30.0, 8.0)
         self.results = []
 
     def times_us(self, calls):
         self.results.append([call() for call in calls])
-        return [10.0, 30.0, 8.0][: len(calls)]
-
-    def peak_bytes(self, call):
-        return None
+        return list(self.times[: len(calls)])
 
     def num_kernels(self, call):
         return 3
@@ -73,19 +71,6 @@ def convert_that_fuses(monkeypatch):
     return asked
 
 
-@pytest.fixture
-def compiled(monkeypatch):
-    """Records the modules to compile, and compiles none."""
-    seen = []
-
-    def compile(model, **options):
-        seen.append((model, options))
-        return model
-
-    monkeypatch.setattr(torch, "compile", compile)
-    return seen
-
-
 def measure(mode, chosen=TINY, timer=None, dtypes=("float32",)):
     cases = [program_rows.Case(program, dtype, mode) for program in chosen for dtype in dtypes]
     return list(program_rows.run(cases, CPU, timer or Timer(), 0.01))
@@ -99,12 +84,10 @@ def test_no_layer_is_one_that_tables_and_fits_are_of():
     if not folder.is_dir():
         pytest.skip("needs the checkout's benchmarks/")
     known = {(layer.n, layer.c_in, layer.c_out, *layer.k, layer.h, layer.w) for layer in BUILT_IN}
+    columns = "N", "Cin", "Cout", "kh", "kw", "H", "W"
     for path in folder.glob("*.csv"):
         with open(path, newline="") as file:
-            known |= {
-                tuple(int(row[key]) for key in ("N", "Cin", "Cout", "kh", "kw", "H", "W"))
-                for row in csv.DictReader(file)
-            }
+            known |= {tuple(int(row[key]) for key in columns) for row in csv.DictReader(file)}
     for program in LAYER_PROGRAMS:
         layer = program.layer
         assert (layer.n, layer.c_in, layer.c_out, *layer.k, layer.h, layer.w) not in known, program.name
@@ -117,46 +100,31 @@ def test_a_program_is_its_layer_and_more(program):
     inputs = [torch.randn(shape) for shape in program.inputs]
     with torch.no_grad():
         bare, result = layer_of(model)(inputs[0]), model(*inputs)
+        for index, given in enumerate(inputs):  # every one counts
+            assert not torch.allclose(result, model(*inputs[:index], given + 1, *inputs[index + 1 :]))
     assert result.shape == bare.shape == program.layer.output_shape
     assert not model.training
     assert not torch.allclose(result, bare)
     assert (layer_of(model).bias is not None) == program.layer.bias
 
 
-def test_every_input_of_a_program_counts():
-    (program,) = (program for program in TINY if program.has_residual)
-    model, (image, residual) = program.make_model(), [torch.randn(shape) for shape in program.inputs]
-    with torch.no_grad():
-        assert not torch.allclose(model(image, residual), model(image, residual + 1))
-
-
 def test_a_set_is_chosen_by_its_name():
-    chosen = {
-        case.program for case in program_rows.select_cases(["level 2", "steps", "tanh"], tuple(program_sets.MODES))
-    }
-    assert chosen == {*LEVEL2, *program_sets.TRAINING, *(one for one in LAYER_PROGRAMS if one.name == "tanh")}
+    cases = program_rows.select_cases(["level 2", "steps", "tanh"], tuple(program_sets.MODES))
+    (tanh,) = (program for program in LAYER_PROGRAMS if program.name == "tanh")
+    assert {case.program for case in cases} == {*LEVEL2, *program_sets.TRAINING, tanh}
 
 
-@pytest.mark.parametrize("program", DRAWN, ids=lambda program: program.name)
-def test_a_drawn_program_is_the_same_in_every_process_and_computes_something(program):
-    (again,) = (one for one in drawn_programs._draw() if one.name == program.name)
-    assert again.inputs == program.inputs
+def test_drawn_programs_are_the_same_in_every_process():
+    assert [(one.name, one.inputs) for one in drawn_programs._draw()] == [(one.name, one.inputs) for one in DRAWN]
+
+
+@pytest.mark.parametrize("program", [*DRAWN, *LEVEL2], ids=lambda program: program.name)
+def test_a_program_computes_something(program):
     torch.manual_seed(1)
     channels, *size = program.inputs[0][1:]
-    image = torch.randn(1, channels, *(min(one, 8) for one in size))
+    model, image = program.make_model(), torch.rand(2, channels, *(min(one, 8) for one in size))
     with torch.no_grad():
-        result = program.make_model()(image)
-    assert result.isfinite().all()
-    assert result.std() > 0
-
-
-@pytest.mark.parametrize("program", LEVEL2, ids=lambda program: program.name)
-def test_programs_of_level_2_compute_something(program):
-    torch.manual_seed(1)
-    model = program.make_model()
-    image = torch.rand(2, model.layer.in_channels, 8, 8)
-    with torch.no_grad():
-        result, other = model(image), model(image * 2)
+        result, other = model(image), model(torch.rand_like(image))
     assert result.isfinite().all()
     assert result.std() > 0
     assert not torch.allclose(result, other)
@@ -203,7 +171,6 @@ def test_in_eager_mode_ours_is_fused_and_traced_where_it_is_more_than_a_sequence
     measure("eager")
     assert compiled == []
     of_programs = [asked for asked in convert_that_fuses if asked[0] is not nn.ConvTranspose2d]
-    assert len(of_programs) == len(TINY)
     for program, (kind, fuse) in zip(TINY, of_programs, strict=True):
         is_sequence = isinstance(program.make_model(), nn.Sequential)
         assert fuse
@@ -220,7 +187,7 @@ def test_in_compiled_mode_both_are_compiled_and_so_is_the_layer_alone(convert_th
     assert type(layer_of(theirs)) is nn.ConvTranspose2d
 
 
-def test_convt_ext_then_pytorch_then_the_layer_alone_are_timed(compiled):
+def test_convt_ext_then_pytorch_then_the_layer_alone_are_timed():
     timer = Timer()
     measure("eager", TINY[:1], timer)
     ((ours, theirs, bare),) = timer.results
@@ -358,8 +325,7 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
     monkeypatch.setattr(program_rows, "run", None)
     assert run_harness(["--programs", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    for program in LAYER_PROGRAMS:
-        assert program.name in shown
+    assert all(program.name in shown for program in LAYER_PROGRAMS)
     assert shown.count("train_compiled") == len(program_sets.TRAINING) == 3
     assert run_harness(["--programs", "GELU", "--modes", "eager", "--dry-run"]) == 0
     shown = capsys.readouterr().out
@@ -375,6 +341,12 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
         (["--programs", "tanh", "--modes", "train_compiled"], "known programs: DCGAN generator, U-Net, decoder"),
         (["--modes", "eager"], "--modes requires --programs"),
         (["--ahead", "4"], "--ahead requires --programs"),
+        (["--neighbours", "--csv", "layers.csv"], "does not support --csv and --default"),
+        (["--neighbours", "--default"], "does not support --csv and --default"),
+        (["--steps", "--layers", "kb57"], "does not support --layers"),
+        (["--steps", "--csv", "a.csv"], "does not support --csv"),
+        (["--steps", "--plot", "a.png"], "does not support --plot"),
+        *((["--steps", word], f"does not support {word}") for word in ("--dry-run", "--neighbours", "--programs")),
     ],
 )
 def test_wrong_options(words, said, capsys):

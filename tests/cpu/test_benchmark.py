@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
-from cpu_kernels import RAN, cpu_is_gpu  # noqa: F401
+from cpu_kernels import RAN
 from served import SeenOps, benchmarks_in_first_calls, switch
 
 import convt_ext
@@ -33,11 +35,7 @@ def worth_ten_times(nothing_known):
 @pytest.fixture
 def benchmarked(monkeypatch):
     """Lists the directions of all benchmarks. `winners` sets the fastest implementation; convt_ext's is candidate 3."""
-
-    class Benchmarked(list):
-        winners = ("ours", "ours", "ours")
-
-    found = Benchmarked()
+    found = type("Benchmarked", (list,), {"winners": ("ours", "ours", "ours")})()
 
     def run(problem, direction, run_ours, run_torch, device):
         found.append(direction)
@@ -54,20 +52,14 @@ def benchmarked(monkeypatch):
 def numbers(monkeypatch):
     """The candidates that each op of convt_ext was told to prefer."""
     seen = []
-    for name in ("run_forward", "run_gradients"):
+    for name, place in (("run_forward", 3), ("run_gradients", 3), ("run_recorded", -1)):
         real = getattr(ops, name)
 
-        def run(*args, name=name, real=real):
-            seen.append((name, ops.remembered(args[3])[12:15]))
+        def run(*args, name=name, place=place, real=real):
+            seen.append((name, ops.remembered(args[place])[12:15]))
             return real(*args)
 
         monkeypatch.setattr(ops, name, run)
-    recorded = ops.run_recorded
-    monkeypatch.setattr(
-        ops,
-        "run_recorded",
-        lambda *args: seen.append(("run_recorded", ops.remembered(args[-1])[12:15])) or recorded(*args),
-    )
     return seen
 
 
@@ -76,20 +68,16 @@ def operands(batch=2, dtype=torch.float32):
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
 
 
-def step(tensors, **arguments):
-    result = convt_ext.conv_transpose2d(*tensors, stride=2, **arguments)
-    return result, *torch.autograd.grad(result, tensors, torch.ones_like(result))
-
-
-def native(tensors):
-    result = F.conv_transpose2d(*tensors, stride=2)
+def step(tensors, call=None, **arguments):
+    """Returns result and gradients of a call, by default of convt_ext."""
+    result = (call or convt_ext.conv_transpose2d)(*tensors, stride=2, **arguments)
     return result, *torch.autograd.grad(result, tensors, torch.ones_like(result))
 
 
 def test_each_direction_is_benchmarked_once(benchmarked):
     tensors = operands()
     for _ in range(3):
-        for found, expected in zip(step(tensors), native(tensors), strict=True):
+        for found, expected in zip(step(tensors), step(tensors, F.conv_transpose2d), strict=True):
             assert torch.allclose(found, expected, atol=1e-5)
     assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
     step(operands(batch=3))
@@ -108,7 +96,7 @@ def test_a_shape_is_benchmarked_once_it_has_come_back(benchmarked, numbers, afte
     for _ in range(10):
         step(tensors)
     assert benchmarked == []
-    assert {seen[1] for seen in numbers} == {(0, 0, 0)}
+    assert numbers == [("run_recorded", (0, 0, 0)), ("run_gradients", (0, 0, 0))] * 10  # PyTorch's node records them
     step(tensors)
     assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
     numbers.clear()
@@ -116,13 +104,6 @@ def test_a_shape_is_benchmarked_once_it_has_come_back(benchmarked, numbers, afte
         step(tensors)
     assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
     assert numbers == [("run_recorded", (3, 3, 3)), ("run_gradients", (3, 3, 3))] * 20
-
-
-def test_until_then_pytorchs_node_records_the_call(benchmarked, numbers, after_ten_calls):
-    """A call before its benchmark is as fast as any other call."""
-    for _ in range(3):
-        step(operands())
-    assert [name for name, _ in numbers] == ["run_recorded", "run_gradients"] * 3
 
 
 def test_shapes_count_their_own_calls(benchmarked, after_ten_calls):
@@ -135,11 +116,11 @@ def test_shapes_count_their_own_calls(benchmarked, after_ten_calls):
     assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
+@torch.no_grad()
 def test_unbatched_calls_are_counted_too(benchmarked, after_ten_calls):
     x, weight, bias = operands()
-    with torch.no_grad():
-        for _ in range(11):
-            result = convt_ext.conv_transpose2d(x[0], weight, bias, stride=2)
+    for _ in range(11):
+        result = convt_ext.conv_transpose2d(x[0], weight, bias, stride=2)
     assert benchmarked == [FORWARD]
     assert torch.allclose(result, F.conv_transpose2d(x[0], weight, bias, stride=2), atol=1e-5)
 
@@ -166,12 +147,12 @@ def test_compiled_programs_count_their_calls(benchmarked, after_ten_calls):
     assert sorted(benchmarked) == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
+@torch.no_grad()
 def test_frozen_weights_count_their_calls(benchmarked, after_ten_calls):
     module = convt_ext.ConvTranspose2d(4, 6, 3).eval()
     convt_ext.freeze(module)
-    with torch.no_grad():
-        for _ in range(11):
-            module(torch.randn(2, 4, 5, 6))
+    for _ in range(11):
+        module(torch.randn(2, 4, 5, 6))
     assert benchmarked == [FORWARD]
 
 
@@ -190,23 +171,6 @@ def test_tuning_benchmarks_in_the_first_call(worth_ten_times):
         assert benchmark.calls_before(estimate) == 0
     assert benchmark.calls_before(estimate) > 0
     assert benchmark.calls_before(estimate._replace(ours_us=float("inf"))) is None
-
-
-def test_a_direction_is_benchmarked_when_it_is_first_needed(benchmarked):
-    x, weight, bias = operands()
-    with torch.no_grad():
-        convt_ext.conv_transpose2d(x, weight, bias, stride=2)
-    assert benchmarked == [FORWARD]
-    step([x, weight, bias])
-    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
-
-
-def test_the_winning_plan_runs_from_then_on(benchmarked, numbers):
-    tensors = operands()
-    step(tensors)
-    numbers.clear()
-    step(tensors)
-    assert numbers == [("run_recorded", (3, 3, 3)), ("run_gradients", (3, 3, 3))]
 
 
 def test_calls_that_ask_for_the_same_results_keep_their_plans(benchmarked, numbers):
@@ -232,11 +196,9 @@ def test_the_winner_of_a_benchmark_runs(benchmarked, winners):
     step(tensors)
     RAN.clear()
     found = step(tensors)
-    ours = {
-        name for name, winner in zip(("forward", "grad_input", "grad_weight"), winners, strict=True) if winner == "ours"
-    }
-    assert set(RAN) - {"grad_bias"} == ours
-    for one, expected in zip(found, native(tensors), strict=True):
+    names = ("forward", "grad_input", "grad_weight")
+    assert set(RAN) - {"grad_bias"} == {names[i] for i, winner in enumerate(winners) if winner == "ours"}
+    for one, expected in zip(found, step(tensors, F.conv_transpose2d), strict=True):
         assert torch.allclose(one, expected, atol=1e-5)
 
 
@@ -249,8 +211,7 @@ def test_autocast_is_left_to_pytorch_where_the_call_is(benchmarked):
             first = step(tensors)
         with SeenOps() as seen:
             step(tensors)
-        *_, directions = routing.route(*tensors, 2, 0, 0, 1, 1, None)
-        operands_now = routing.route(*tensors, 2, 0, 0, 1, 1, None)[:3]
+        *operands_now, directions = routing.route(*tensors, 2, 0, 0, 1, 1, None)
     assert first[0].dtype is torch.bfloat16
     assert all(now is tensor for now, tensor in zip(operands_now, tensors, strict=True))
     assert "aten.convolution.default" in seen.names
@@ -270,15 +231,25 @@ def test_a_call_that_records_nothing_and_is_lost_is_pytorchs_own(benchmarked):
     assert benchmarked == [FORWARD]
 
 
+@contextlib.contextmanager
+def deterministic_algorithms():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize(
     "inside",
     [
         lambda: switch(torch.backends.cudnn, "benchmark", False),
         lambda: switch(torch.backends.cudnn, "deterministic", True),
+        deterministic_algorithms,
         replay,
         SeenOps,
     ],
-    ids=["benchmark_off", "deterministic", "replay", "watched"],
+    ids=["benchmark_off", "deterministic", "deterministic_algorithms", "replay", "watched"],
 )
 def test_contexts_that_disable_benchmarks(benchmarked, inside):
     tensors = operands()
@@ -300,15 +271,6 @@ def test_no_benchmark_while_a_graph_is_captured(benchmarked, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     step(operands(batch=3))
     assert len(benchmarked) == 3
-
-
-def test_deterministic_algorithms_disable_benchmarks(benchmarked):
-    torch.use_deterministic_algorithms(True)
-    try:
-        step(operands())
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert benchmarked == []
 
 
 def test_no_benchmark_if_the_backward_has_other_switches(benchmarked):

@@ -6,12 +6,15 @@ Times and memory are fake, except for the buffer that flushes the L2 cache.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
+from functools import partial
 
 import pytest
 import torch
 
 from convt_ext import _driver, planner
+from convt_ext.bench.timing import CudaTimer
 from convt_ext.compile import measure
 from convt_ext.gpu_clock import GpuClock
 from convt_ext.tuning import benchmark
@@ -24,7 +27,8 @@ def contenders(*workspaces):
 
 @pytest.fixture
 def on_no_gpu(monkeypatch):
-    """Replaces what `benchmark.run` needs of a GPU: 1 MiB of L2 cache and 1 GiB of free memory."""
+    """Replaces what `benchmark.run` needs of a GPU: 1 MiB of L2 cache, 1 GiB of free memory, and three plans."""
+    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, 0, 0))
     properties = type("Properties", (), {"L2_cache_size": 1 << 20})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
@@ -41,7 +45,6 @@ def run(problem_bytes=1 << 20, with_torch=True):
 
 @pytest.mark.parametrize(("theirs", "by_torch"), [(10.0, True), (10.2, True), (10.4, False), (50.0, False)])
 def test_ours_must_win_by_a_margin(monkeypatch, on_no_gpu, theirs, by_torch):
-    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, 0, 0))
     times = {4: [12.0, 10.0, 11.0, theirs], 3: [12.0, 10.0, 11.0], 2: [12.0, 10.0]}
     monkeypatch.setattr(benchmark, "_times", lambda calls, *_: list(times[len(calls)]))
     assert run() == Choice(by_torch, 1, 10.0, theirs, MEASURED)
@@ -50,24 +53,18 @@ def test_ours_must_win_by_a_margin(monkeypatch, on_no_gpu, theirs, by_torch):
 
 @pytest.mark.parametrize(("again", "candidate"), [([9.0, 10.0], 0), ([10.0, 10.0], 0), ([12.0, 10.0], 2)])
 def test_the_cost_models_plan_is_measured_again_before_another_replaces_it(monkeypatch, on_no_gpu, again, candidate):
-    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, 0, 0))
     times = [[20.0, 15.0, 10.0, 50.0], again]
     measured = []
-
-    def pop(calls, num_ours, flush, budget_us=None):
-        measured.append(len(calls))
-        return times.pop(0)
-
-    monkeypatch.setattr(benchmark, "_times", pop)
+    monkeypatch.setattr(benchmark, "_times", lambda calls, *_: measured.append(len(calls)) or times.pop(0))
     found = run()
     assert found.candidate == candidate
     assert found.ours_us == min(again[0] if candidate == 0 else again[1], 10.0 if candidate == 2 else 20.0)
     assert measured == [4, 2]
 
 
-@pytest.mark.parametrize(("tensors", "workspace"), [(1 << 30, 0), (1 << 20, 1 << 30)])
-def test_no_benchmark_if_its_memory_does_not_fit(monkeypatch, on_no_gpu, tensors, workspace):
-    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0, workspace))
+@pytest.mark.parametrize(("tensors", "workspaces"), [(1 << 30, [0, 0]), (1 << 20, [0, 1 << 30]), (1 << 20, [])])
+def test_no_benchmark_without_a_kernel_or_if_its_memory_does_not_fit(monkeypatch, on_no_gpu, tensors, workspaces):
+    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(*workspaces))
     monkeypatch.setattr(benchmark, "_times", lambda *_: pytest.fail("benchmarked"))
     assert run(tensors) is None
 
@@ -88,7 +85,6 @@ def test_short_memory_ends_a_benchmark(monkeypatch, on_no_gpu, emptied):
         buffers.append(weakref.ref(flush))
         raise torch.OutOfMemoryError("no memory")
 
-    monkeypatch.setattr(planner, "contenders", lambda *_: contenders(0))
     monkeypatch.setattr(benchmark, "_times", no_memory)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([buffer() for buffer in buffers]))
     assert run() is None
@@ -116,22 +112,17 @@ def test_only_what_fits_is_timed(on_no_gpu, emptied, other_bytes, is_timed):
     assert emptied == []
 
 
-def test_no_benchmark_without_a_kernel_that_fits(monkeypatch):
-    monkeypatch.setattr(planner, "contenders", lambda *_: [])
-    assert run() is None
-
-
 def test_slow_candidates_are_dropped_after_two_passes(monkeypatch):
     """PyTorch's operator and the fastest plan of convt_ext are never dropped; the order of rounds alternates."""
     clock = {"a": 100.0, "b": 130.0, "c": 101.0, "torch": 40.0}
     rounds = []
 
-    def one_round(calls, flush):
+    def one_round(self, calls, flush):
         names = [call() for call in calls]
         rounds.append("".join(name[0] for name in names))
         return [clock[name] for name in names]
 
-    monkeypatch.setattr(GpuClock, "times_us", lambda self, *arguments: one_round(*arguments))
+    monkeypatch.setattr(GpuClock, "times_us", one_round)
     calls = [lambda name=name: name for name in clock]
     assert benchmark._times(calls, 3, None) == [100.0, float("inf"), float("inf"), 40.0]
     assert rounds[:2] == ["abct", "tcba"]
@@ -148,10 +139,96 @@ def test_slow_candidates_are_dropped_after_two_passes(monkeypatch):
 def test_one_disturbed_pass_drops_no_candidate(monkeypatch, disturbed):
     clock, rounds = {"a": 100.0, "b": 110.0, "torch": 400.0}, []
 
-    def one_round(calls, flush):
+    def one_round(self, calls, flush):
         rounds.append(calls)
         late = len(rounds) == disturbed + 1
         return [clock[name] * (10 if late and name == "a" else 1) for name in (call() for call in calls)]
 
-    monkeypatch.setattr(GpuClock, "times_us", lambda self, *arguments: one_round(*arguments))
+    monkeypatch.setattr(GpuClock, "times_us", one_round)
     assert benchmark._times([lambda name=name: name for name in clock], 2, None) == [100.0, 110.0, 400.0]
+
+
+# ---- the timer of the benchmark command
+
+
+class FakeEvent:
+    """An event on a clock that every call advances."""
+
+    clock = 0.0
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = FakeEvent.clock
+
+    def query(self):
+        return False  # the host is ahead
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+@pytest.fixture
+def timer(monkeypatch):
+    """Returns a timer on the clock of FakeEvent, with a budget of 40 ms; `timer.order` records its flushes."""
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
+    monkeypatch.setattr(FakeEvent, "clock", 0.0)
+
+    class Flush:
+        def zero_(self):
+            timer.order.append("flush")
+            FakeEvent.clock += 1000.0
+
+    timer = object.__new__(CudaTimer)
+    timer._device, timer._budget_ms, timer._flush, timer.order = torch.device("cpu"), 40.0, Flush(), []
+    return timer
+
+
+def test_timer_returns_the_median_of_calls_with_a_flush_before_each(timer):
+    durations = itertools.chain([500.0, 300.0], itertools.cycle([2.0, 2.0, 9.0]))
+
+    def call():
+        timer.order.append("call")
+        FakeEvent.clock += next(durations)
+
+    assert timer.times_us([call]) == [2000.0]
+    assert timer.order[:2] == ["call", "call"]
+    assert timer.order[2:] == ["flush", "call"] * ((len(timer.order) - 2) // 2)
+    assert timer.order.count("flush") == 3 + 20 // 5 + 20
+
+
+@pytest.mark.parametrize(("milliseconds", "number", "num_blocks"), [(2.0, 20, 5), (50.0, 3, 4)])
+def test_calls_take_turns_and_the_first_turn_too(timer, milliseconds, number, num_blocks):
+    def call(name):
+        timer.order.append(name)
+        FakeEvent.clock += milliseconds
+
+    timer.times_us([partial(call, "ours"), partial(call, "torch")])
+    sides = [word for word in timer.order if word != "flush"]
+    blocks = [name for name, _ in itertools.groupby(sides[10:])]  # two calls to warm up and three to estimate, each
+    assert blocks == (["ours", "torch"] * 3)[:num_blocks]
+    # As many calls as one after the other would take: both sides the same.
+    assert sides.count("ours") == sides.count("torch") == 5 + max(1, number // 5) + number
+
+
+def test_a_clock_that_drifts_meets_both_sides_alike(timer):
+    """Every call takes 0.5 % longer than the previous one. Without alternation the sides would differ by 11 %."""
+    made = itertools.count()
+
+    def call():
+        FakeEvent.clock += 2.0 * 1.005 ** next(made)
+
+    ours, theirs = timer.times_us([call, call])
+    assert ours == pytest.approx(theirs, rel=0.04)
+
+
+def test_timer_refuses_a_budget_that_is_not_positive():
+    with pytest.raises(ValueError, match="budget_ms must be positive, got 0"):
+        CudaTimer(torch.device("cpu"), 0)

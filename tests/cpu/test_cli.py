@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import re
 import shlex
 import subprocess
 import sys
@@ -15,23 +17,24 @@ from bench_cpu import FakeTimer, bench
 
 import convt_ext
 from convt_ext import __main__ as cli
-from convt_ext import check, info, reference
+from convt_ext import _extension, check, info, reference
 from convt_ext.bench import command, report
 from convt_ext.bench.runner import Skipped
 
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def run_python(*words, disabled=False):
+    environment = {**os.environ, **({"CONVT_EXT_DISABLE": "1"} if disabled else {})}
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
 
 
-def test_module_runs_as_a_program():
-    program = [sys.executable, "-m", "convt_ext"]
-    result = subprocess.run([*program, "info"], capture_output=True, text=True, check=True)
-    assert convt_ext.__version__ in result.stdout
-    assert subprocess.run(program, capture_output=True).returncode == 2
+def test_module_runs_as_a_program_and_info_reports_how_to_enable():
+    text = run_python("-m", "convt_ext", "info", disabled=True).stdout
+    assert convt_ext.__version__ in text
+    assert re.search(r"^kernels usable +no$", text, re.MULTILINE)
+    assert re.search(r"^reason +CONVT_EXT_DISABLE is set: unset it", text, re.MULTILINE)
+    assert run_python("-m", "convt_ext").returncode == 2
 
 
 @pytest.mark.parametrize("name", cli._COMMANDS)
@@ -50,22 +53,15 @@ def test_each_commands_help_has_an_example_that_is_legal(name, capsys):
 # ---- info and check
 
 
-def test_info_names_versions_binary_and_reason(no_gpu, capsys):
-    assert cli.main(["info"]) == 0
-    text = capsys.readouterr().out
-    for words in (convt_ext.__version__, torch.__version__, "driver", "GPU", "kernels usable", "reason"):
-        assert words in text
-    build = convt_ext.build_info()
-    assert "not loaded" in text if build["cuda"] is None else build["sources"] in text
-
-
-def test_info_reports_variables_and_switches(no_gpu, monkeypatch):
+def test_info_names_versions_binary_reason_variables_and_switches(no_gpu, monkeypatch, capsys):
     monkeypatch.setenv("CONVT_EXT_REPLAY", "1")
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    found = info.collect_info()
-    assert "CONVT_EXT_REPLAY=1" in found["variables"]
-    assert "cudnn.benchmark True" in found["switches"]
-    assert "glibc" in found["system"]
+    assert cli.main(["info"]) == 0
+    text = capsys.readouterr().out
+    words = convt_ext.__version__, torch.__version__, "driver", "GPU", "kernels usable", "reason", "glibc"
+    assert all(one in text for one in (*words, "CONVT_EXT_REPLAY=1", "cudnn.benchmark True")), text
+    build = convt_ext.build_info()
+    assert "not loaded" in text if build["cuda"] is None else build["sources"] in text
 
 
 def test_version(capsys):
@@ -74,12 +70,9 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"convt_ext {convt_ext.__version__}\n"
 
 
-def test_driver_version_without_nvidia_smi(monkeypatch):
+def test_driver_version(monkeypatch):
     monkeypatch.setattr(info.shutil, "which", lambda _: None)
     assert info.driver_version() == "none found (no nvidia-smi)"
-
-
-def test_driver_version(monkeypatch):
     monkeypatch.setattr(info.shutil, "which", lambda _: "nvidia-smi")
     answer = subprocess.CompletedProcess([], 0, stdout="580.95.05\n580.95.05\n")
     monkeypatch.setattr(info.subprocess, "run", lambda *_, **__: answer)
@@ -87,28 +80,46 @@ def test_driver_version(monkeypatch):
     assert info.driver_version() == "580.95.05, supports CUDA 13.0"
 
 
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [(None, "the binary fits"), ("no code for 7.0", "the binary does not fit")],
-    ids=["fits", "not"],
-)
-def test_info_reports_whether_the_binary_fits_each_gpu(monkeypatch, reason, words):
+def test_info_reports_whether_the_binary_fits_each_gpu(monkeypatch):
     gpu = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, total_memory=141 * 2**30)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: gpu)
-    monkeypatch.setattr(info._extension, "unsupported_reason", lambda index: reason if index else None)
+    monkeypatch.setattr(info._extension, "unsupported_reason", lambda index: "no code for 7.0" if index else None)
     gpus = info._gpus()
     assert gpus["GPU 0"] == "NVIDIA H200, compute capability 9.0, 132 SMs, 141 GiB, the binary fits"
-    assert gpus["GPU 1"].endswith(words)
+    assert gpus["GPU 1"].endswith("the binary does not fit")
 
 
-def test_check_on_cpu_reports_that_kernels_were_not_run(no_gpu, capsys):
+@pytest.mark.parametrize("disabled", [False, True])
+def test_check_does_not_claim_kernels_that_it_did_not_run(monkeypatch, capsys, disabled):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: disabled)
+    monkeypatch.setattr(_extension, "DISABLED", disabled)
     status = cli.main(["check"])
     text = capsys.readouterr().out
     assert "kernels were not run" in text
-    binary_missing = convt_ext.build_info()["cuda"] is None
-    assert status == (1 if binary_missing else 0), text
+    *_, why, result = text.splitlines()
+    if convt_ext.build_info()["cuda"] is None:
+        assert status == 1
+    else:
+        assert ("CONVT_EXT_DISABLE is set" if disabled else "PyTorch sees no CUDA GPU") in why
+        assert re.fullmatch(r"all \d+ checks passed, and no kernel was checked", result)
+        assert status == 0
+
+
+def test_check_names_numpy_where_it_is_missing():
+    script = "import sys; sys.modules['numpy'] = None; from convt_ext.__main__ import main; sys.exit(main(['check']))"
+    result = run_python("-c", script)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "convt_ext check: needs the package numpy: pip install numpy" in result.stderr
+
+
+def test_disabled_is_not_available():
+    script = (
+        "import torch, convt_ext; torch.cuda.is_available = lambda: True; torch.cuda.device_count = lambda: 1;"
+        "convt_ext._extension.unsupported_reason = lambda index: None; print(convt_ext.is_available())"
+    )
+    assert run_python("-c", script, disabled=True).stdout.strip() == "False"
 
 
 def test_check_reports_a_wrong_result(no_gpu, monkeypatch, capsys):
@@ -148,11 +159,7 @@ def test_check_finds_one_wrong_bit(monkeypatch):
     assert all("1 of" in outcome.detail and "odd sizes" in outcome.detail for outcome in outcomes)
 
 
-def test_check_reports_a_kernel_that_raises(monkeypatch):
-    def broken(*args, **kwargs):
-        raise RuntimeError("no such plan")
-
-    monkeypatch.setattr(convt_ext, "conv_transpose2d", broken)
+def test_check_reports_a_kernel_that_raises(broken):
     assert {outcome.detail for outcome in check.check_kernels(CPU)} == {"odd sizes, nchw: no such plan"}
 
 
@@ -161,10 +168,9 @@ def test_check_reports_a_kernel_that_raises(monkeypatch):
 
 def test_bench_without_gpu_ends_with_one_line(no_gpu, capsys):
     assert cli.main(["bench"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert "needs a GPU" in lines[0]
-    assert "--dry-run" in lines[0]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "needs a GPU" in line
+    assert "--dry-run" in line
 
 
 @pytest.mark.parametrize(
@@ -240,11 +246,7 @@ def test_bench_writes_a_file_and_shows_a_table(tmp_path, capsys):
     assert "1.00x" in text
 
 
-def test_bench_fails_when_a_row_fails(tmp_path, monkeypatch, capsys):
-    def broken(*args, **kwargs):
-        raise RuntimeError("no such plan")
-
-    monkeypatch.setattr(convt_ext, "conv_transpose2d", broken)
+def test_bench_fails_when_a_row_fails(tmp_path, broken, capsys):
     out = tmp_path / "run.json"
     assert bench(["--csv", str(small_csv(tmp_path)), "--out", str(out), "--layouts", "nchw"], FakeTimer(12.5)) == 1
     assert "no such plan" in capsys.readouterr().out
@@ -266,16 +268,8 @@ def test_bench_draws_a_picture_of_rows_with_floors(tmp_path):
 
 def row(layer, ours, theirs, kernel="simt_ieee_f32_8x8", layout="nchw"):
     return {
-        "layer": layer,
-        "direction": "fwd",
-        "precision": "ieee",
-        "layout": layout,
-        "ours_us": ours,
-        "torch_us": theirs,
-        "floor_us": 5.0,
-        "kernel": kernel,
-        "error": 1e-7,
-        "torch_error": 1e-7,
+        **{"layer": layer, "direction": "fwd", "precision": "ieee", "layout": layout, "kernel": kernel},
+        **{"ours_us": ours, "torch_us": theirs, "floor_us": 5.0, "error": 1e-7, "torch_error": 1e-7},
     }
 
 
@@ -284,11 +278,8 @@ def test_summary_counts_only_our_kernels():
     rows.append(row("a", 10.0, 20.0, layout="nhwc"))
     means = report.geometric_means(rows)
     assert means == {("fwd", "ieee", "nchw"): (pytest.approx(2.0), 2), ("fwd", "ieee", "nhwc"): (pytest.approx(2.0), 1)}
-    assert [(item["layer"], item["layout"]) for item in report.closest_calls(rows)] == [
-        ("b", "nchw"),
-        ("a", "nhwc"),
-        ("a", "nchw"),
-    ]
+    closest = [(item["layer"], item["layout"]) for item in report.closest_calls(rows)]
+    assert closest == [("b", "nchw"), ("a", "nhwc"), ("a", "nchw")]
 
 
 def test_summary_names_failures_and_skips(capsys):

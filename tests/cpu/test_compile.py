@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu.results import with_gradients
+from cpu_kernels import CODES, MASKS, RAN
+from pretend_gpu import A100
 from served import allow_tf32, tf32
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, routing
+from convt_ext import geometry, ops, planner, routing
 from convt_ext import precision as precisions
+from convt_ext.compile import traced_ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
-__all__ = ["cpu_is_gpu"]
 
 PRECISIONS = [None, "exact"]
 
@@ -28,16 +33,8 @@ def step(call, x, weight, bias, arguments, precision):
     return result.relu() + 1
 
 
-def with_gradients(function, operands):
-    leaves = [tensor if tensor is None else tensor.detach().clone().requires_grad_() for tensor in operands]
-    result = function(*leaves)
-    wanted = [tensor for tensor in leaves if tensor is not None]
-    return [result, *torch.autograd.grad(result.square().sum(), wanted)]
-
-
-def assert_all_close(found, expected):
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+assert_all_close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-3)
+compiled = partial(torch.compile, backend="aot_eager", fullgraph=True)
 
 
 @each_case("k4s2p1", "k3s2p1op1", "kb75", "gcd_2", "input_1x1", "no_bias", "channels_last_weight",
@@ -48,18 +45,13 @@ def test_forward_and_backward_in_one_graph(case, precision, dynamic):
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
     operands = case.tensors()
-    compiled = torch.compile(
-        lambda *tensors: step(ours, *tensors, case.arguments, precision),
-        backend=counter, fullgraph=True, dynamic=dynamic,
-    )  # fmt: skip
-    found = with_gradients(compiled, operands)
-    assert "forward" in RAN
-    assert {"grad_input", "grad_weight"} <= set(RAN)
+    call = lambda *tensors: step(ours, *tensors, case.arguments, precision)  # noqa: E731
+    found = with_gradients(compiled(call, backend=counter, dynamic=dynamic), operands)
+    assert {"forward", "grad_input", "grad_weight"} <= set(RAN)
     assert counter.frame_count == 1
-    eager = with_gradients(lambda *tensors: step(ours, *tensors, case.arguments, precision), operands)
+    eager = with_gradients(call, operands)
     assert_all_close(found, eager)
-    for one, other in zip(found, eager, strict=True):
-        assert one.stride() == other.stride()
+    assert [one.stride() for one in found] == [one.stride() for one in eager]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -67,62 +59,49 @@ def test_forward_and_backward_in_one_graph(case, precision, dynamic):
 def test_a_new_batch_size_needs_no_new_graph(precision, layout):
     counter = CompileCounterWithBackend("aot_eager")
     model = convt_ext.ConvTranspose2d(4, 6, 4, stride=2, padding=1, precision=precision)
-    compiled = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
+    program = compiled(model, backend=counter, dynamic=True)
     for batch in (2, 3, 5, 16):
         x = torch.randn(batch, 4, 5, 6).to(memory_format=layout)
-        torch.testing.assert_close(compiled(x), model(x))
-        compiled(x).sum().backward()
+        torch.testing.assert_close(program(x), model(x))
+        program(x).sum().backward()
     for height in (7, 9):
-        compiled(torch.randn(2, 4, height, 6).to(memory_format=layout)).sum().backward()
+        program(torch.randn(2, 4, height, 6).to(memory_format=layout)).sum().backward()
     assert counter.frame_count == 1
 
 
 @each_case("k4s2p1", "channels_last", "channels_last_weight", "kb75", "output_padding_over_stride", "input_1x1")
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_inductor(case, precision):
-    compiled = torch.compile(lambda *tensors: step(ours, *tensors, case.arguments, precision), fullgraph=True)
-    found = with_gradients(compiled, case.tensors())
-    assert_all_close(
-        found, with_gradients(lambda *t: step(F.conv_transpose2d, *t, case.arguments, None), case.tensors())
-    )
+    program = torch.compile(lambda *tensors: step(ours, *tensors, case.arguments, precision), fullgraph=True)
+    theirs = lambda *tensors: step(F.conv_transpose2d, *tensors, case.arguments, None)  # noqa: E731
+    assert_all_close(with_gradients(program, case.tensors()), with_gradients(theirs, case.tensors()))
     assert {"forward", "grad_input", "grad_weight"} <= set(RAN)
 
 
 def test_switches_are_read_at_run_time(monkeypatch):
     monkeypatch.setattr(precisions, "has_estimates", lambda served, _: served in precisions.EXACT_CLASSES)
     x, weight, bias = named("k4s2p1").tensors()
-    call = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)
-    with tf32(False):
-        call(x, weight, bias)
-    assert RAN == ["forward"]
-    with tf32(True):
-        torch.testing.assert_close(call(x, weight, bias), F.conv_transpose2d(x, weight, bias, 2, 1))
-    assert RAN == ["forward"]
-    with tf32(False):
-        call(x, weight, bias)
-    assert RAN == ["forward", "forward"]
+    call = compiled(lambda *tensors: ours(*tensors, 2, 1))
+    for on, num_ours in ((False, 1), (True, 1), (False, 2)):
+        with tf32(on):
+            torch.testing.assert_close(call(x, weight, bias), F.conv_transpose2d(x, weight, bias, 2, 1))
+        assert ["forward"] * num_ours == RAN
 
 
 def test_exports_contain_pytorchs_operator_if_it_uses_tensor_cores():
-    call = lambda *tensors: ours(*tensors, 2, 1)  # noqa: E731
+    class Up(nn.Module):
+        def forward(self, *tensors):
+            return ours(*tensors, 2, 1)
+
     with allow_tf32(True):
-        graph = torch.export.export(_Wrapped(call), named("k4s2p1").tensors()).graph
+        graph = torch.export.export(Up(), named("k4s2p1").tensors()).graph
     assert "convt_ext" not in str(graph)
-
-
-class _Wrapped(nn.Module):
-    def __init__(self, call):
-        super().__init__()
-        self.call = call
-
-    def forward(self, *tensors):
-        return self.call(*tensors)
 
 
 def test_a_compiled_program_keeps_its_precision_under_another_context(monkeypatch):
     monkeypatch.setattr(precisions, "has_estimates", lambda served, _: served in precisions.EXACT_CLASSES)
     x, weight, bias = (tensor.requires_grad_() for tensor in named("k4s2p1").tensors())
-    result = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)
+    result = compiled(lambda *tensors: ours(*tensors, 2, 1))(x, weight, bias)
     with convt_ext.use_precision("aten"), tf32(True):
         result.sum().backward()
     assert RAN == ["forward"]
@@ -136,20 +115,11 @@ def test_autocast(dtype):
         with torch.autocast("cpu", dtype=dtype):
             return ours(x, weight, bias, 2, 1, precision="exact")
 
-    result = torch.compile(call, backend="aot_eager", fullgraph=True)(x, weight, bias)
+    result = compiled(call)(x, weight, bias)
     assert result.dtype is dtype
     result.sum().backward()
     assert x.grad.dtype is weight.grad.dtype is bias.grad.dtype is torch.float32
     assert set(RAN) == {"forward", "grad_input", "grad_weight", "grad_bias"}
-
-
-def test_backward_under_autocast_keeps_the_dtype():
-    x, weight, bias = (tensor.requires_grad_() for tensor in named("k4s2p1").tensors())
-    result = torch.compile(lambda *tensors: ours(*tensors, 2, 1), backend="aot_eager", fullgraph=True)(x, weight, bias)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        result.sum().backward()
-    assert weight.grad.dtype is torch.float32
-    assert "grad_weight" in RAN
 
 
 def test_transforms_inside_of_a_compiled_function():
@@ -158,74 +128,148 @@ def test_transforms_inside_of_a_compiled_function():
     def gradient(call):
         return torch.func.grad(lambda w: call(x, w, bias, 2, 1).square().sum())(weight)
 
-    torch.testing.assert_close(
-        torch.compile(lambda: gradient(ours), backend="aot_eager", fullgraph=True)(), gradient(F.conv_transpose2d)
-    )
+    torch.testing.assert_close(compiled(lambda: gradient(ours))(), gradient(F.conv_transpose2d))
     assert RAN == []
-
-
-def test_illegal_arguments_are_pytorchs_while_tracing():
-    x, weight, _ = named("k4s2p1").tensors()
-    with pytest.raises(Exception, match="to have 4 channels"):
-        torch.compile(lambda: ours(x[:, :3], weight, stride=2), backend="aot_eager", fullgraph=True)()
 
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_export_bakes_the_class_in(strict, precision):
+def test_export_bakes_the_class_in_and_the_program_trains(strict, precision):
     layer = convt_ext.ConvTranspose2d(4, 6, 4, stride=2, padding=1, precision=precision)
-    x = torch.randn(2, 4, 5, 6)
     batch = torch.export.Dim("batch", min=2, max=64)
-    program = torch.export.export(layer, (x,), dynamic_shapes=({0: batch},), strict=strict)
+    program = torch.export.export(layer, (torch.randn(2, 4, 5, 6),), dynamic_shapes=({0: batch},), strict=strict)
     assert "convt_ext.forward.default" in str(program.graph)
+    module = program.module()
     RAN.clear()
     with tf32(True):
         for size in (2, 7):
-            other = torch.randn(size, 4, 5, 6)
-            torch.testing.assert_close(
-                program.module()(other), F.conv_transpose2d(other, layer.weight, layer.bias, 2, 1)
-            )
-    assert RAN == ["forward"] * 2
+            x = torch.randn(size, 4, 5, 6)
+            found, expected = module(x), F.conv_transpose2d(x, layer.weight, layer.bias, 2, 1)
+            torch.testing.assert_close(found, expected)
+            (grad,) = torch.autograd.grad(found.square().sum(), module.weight)
+            torch.testing.assert_close(grad, *torch.autograd.grad(expected.square().sum(), layer.weight))
+    assert RAN == ["forward", "grad_weight"] * 2
 
 
-def test_an_exported_program_trains():
-    layer = convt_ext.ConvTranspose2d(4, 6, 4, stride=2, padding=1, precision="exact")
-    x = torch.randn(2, 4, 5, 6)
-    program = torch.export.export(layer, (x,))
-    module = program.module()
-    module(x).square().sum().backward()
-    layer(x).square().sum().backward()
-    torch.testing.assert_close(module.weight.grad, layer.weight.grad)
-
-
-OPERANDS = {
-    "forward": lambda x, weight, bias, g: (x, weight, bias),
-    "grad_input": lambda x, weight, bias, g: (g, weight),
-    "grad_weight": lambda x, weight, bias, g: (g, x),
-}
-
-
-@pytest.mark.parametrize("name", OPERANDS)
-@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("grads", [False, True])
 @each_case("k4s2p1", "kb75", "gcd_2", "channels_last", "no_bias")
-def test_opcheck(name, case, channels_last, grads):
-    x, weight, bias = case.tensors()
-    operands = OPERANDS[name](x, weight, bias, torch.randn(case.output_size))
-    operands = [tensor if tensor is None else tensor.requires_grad_(grads) for tensor in operands]
-    lists = (case.s, case.p, case.op, case.g, case.d)
-    torch.library.opcheck(getattr(ops, name), (*operands, *lists, 0, channels_last))
+def test_opcheck(case, grads):
+    x, weight, bias = (tensor if tensor is None else tensor.requires_grad_(grads) for tensor in case.tensors())
+    grad_output = torch.randn(case.output_size, requires_grad=grads)
+    operands = {"forward": (x, weight, bias), "grad_input": (grad_output, weight), "grad_weight": (grad_output, x)}
+    for name, last in itertools.product(operands, (False, True)):
+        torch.library.opcheck(getattr(ops, name), (*operands[name], case.s, case.p, case.op, case.g, case.d, 0, last))
+    torch.library.opcheck(ops.grad_bias, (grad_output,))
+    # The ops that decide when they run.
+    numbers = [*case.s, *case.p, *case.op, case.g, *case.d]
+    for last in (None, True) if not grads else (None,):  # in a format that was named nothing is recorded
+        torch.library.opcheck(traced_ops.forward, (x, weight, bias, numbers, last))
+    for wanted in ([True, True], [True, False], [False, True]):
+        torch.library.opcheck(traced_ops.backward, (grad_output, x, weight, numbers, None, wanted))
 
 
-@pytest.mark.parametrize("grads", [False, True])
-def test_opcheck_of_the_bias(grads):
-    torch.library.opcheck(ops.grad_bias, (torch.randn(2, 3, 4, 5, requires_grad=grads),))
-
-
-def test_unsupported_calls_are_rejected_while_tracing(monkeypatch):
+def test_illegal_arguments_and_unsupported_calls_are_rejected_while_tracing(monkeypatch):
+    x, weight, _ = named("k4s2p1").tensors()
+    with pytest.raises(Exception, match="to have 4 channels"):
+        compiled(lambda: ours(x[:, :3], weight, stride=2))()
     monkeypatch.setattr(convt_ext._extension, "unsupported_reason", lambda index: "install another wheel")
-    x, weight, bias = named("k4s2p1").tensors()
-    call = torch.compile(lambda *tensors: ours(*tensors, 2, 1, precision="exact"), backend="aot_eager", fullgraph=True)
     with pytest.raises(Exception, match="install another wheel"):
-        call(x, weight, bias)
+        compiled(lambda *tensors: ours(*tensors, 2, 1, precision="exact"))(*named("k4s2p1").tensors())
     assert routing.DEVICE_TYPE == "cpu"
+
+
+# ---- calls without a precision: which implementation runs, and with how many calls
+
+NUMBERS = [2, 2, 1, 1, 0, 0, 1, 1, 1]  # stride 2, padding 1
+
+
+def test_tensor_core_kernels_run_if_pytorch_uses_tensor_cores():
+    operands = named("k4s2p1").tensors()
+    call = compiled(lambda *tensors: ours(*tensors, 2, 1))
+    with allow_tf32(True):
+        with_gradients(call, operands)
+        assert RAN == ["forward", "grad_input", "grad_weight"]
+        assert [precisions.CODES["tf32"]] * 3 == CODES
+        call(*(tensor.bfloat16() for tensor in operands))
+    assert CODES[3:] == [precisions.CODES["bf16"]]
+
+
+def test_a_gpu_without_kernels_on_tensor_cores_gets_pytorchs_operator(monkeypatch):
+    monkeypatch.setattr(planner, "device_numbers", lambda index: A100)
+    operands = named("k4s2p1").tensors()
+    counter = CompileCounterWithBackend("aot_eager")
+    call = compiled(lambda *tensors: ours(*tensors, 2, 1), backend=counter)
+    with allow_tf32(True):
+        with_gradients(call, operands)
+    assert RAN == []
+    assert "convt_ext" not in str(counter.graphs[0].graph)
+    with allow_tf32(False):
+        torch._dynamo.reset()
+        with_gradients(call, operands)
+    assert RAN == ["forward", "grad_input", "grad_weight"]
+
+
+def test_memory_format_does_not_change_after_tracing():
+    """The code around a result is compiled for its strides."""
+    x, weight, _ = named("channels_last").tensors()
+    grad_output = torch.randn(F.conv_transpose2d(x, weight, None, 2, 1).shape)
+    for last in (False, True):
+        results = [traced_ops.forward(x, weight, None, NUMBERS, last)]
+        results += traced_ops.backward(grad_output, x, weight, NUMBERS, [last, not last], [True, True])
+        for result, its_last in zip(results, (last, last, not last), strict=True):
+            assert result.is_contiguous(memory_format=geometry.memory_format(its_last))
+
+
+def count_calls(monkeypatch, owner, name):
+    """Records the arguments of each call of a function."""
+    calls, real = [], getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *arguments: calls.append(arguments) or real(*arguments))
+    return calls
+
+
+@pytest.mark.parametrize("needed", [(True, True), (True, False), (False, True)], ids=str)
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_a_backward_is_one_call_of_what_is_needed(monkeypatch, needed, by_torch):
+    of_ours = count_calls(monkeypatch, ops, "run_gradients")
+    best = planner.BestPlan(2.0, 1.0, 0) if by_torch else planner.BestPlan(1.0, 2.0, 0)
+    monkeypatch.setattr(planner, "best_plan", lambda *_: best)
+    x, weight, bias = named("k4s2p1").tensors()
+    x, weight = x.requires_grad_(needed[0]), weight.requires_grad_(needed[1])
+    result = compiled(lambda *t: ours(*t, 2, 1))(x, weight, bias)
+    wanted = [one for one in (x, weight) if one.requires_grad]
+    found = torch.autograd.grad(result.square().sum(), wanted)
+    assert [call[-1] & 3 for call in of_ours] == [needed[0] + 2 * needed[1]]
+    assert ([[*needed, False]] if by_torch else []) == MASKS
+    assert (RAN == []) == by_torch
+    theirs = F.conv_transpose2d(x, weight, bias, 2, 1)
+    torch.testing.assert_close(found, torch.autograd.grad(theirs.square().sum(), wanted), rtol=1e-4, atol=1e-3)
+
+
+def test_a_program_that_runs_enters_the_dispatcher_once_for_each_op(monkeypatch):
+    """In a small network a call costs more on the host than on the GPU."""
+    operands = named("k4s2p1").tensors()
+    call = compiled(lambda *t: ours(*t, 2, 1))
+
+    def run():
+        with_gradients(call, operands)
+        with torch.no_grad():
+            call(*operands)
+
+    run()
+    again = [count_calls(monkeypatch, traced_ops.Traced, name) for name in ("forward", "gradients")]
+    run()
+    assert again == [[], []]
+
+
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1), (0, 1, 2)], ids=str)
+def test_derivatives_of_every_order_of_what_decides_when_it_runs(which):
+    operands = [tensor.requires_grad_() for tensor in named("k4s2p1").tensors(torch.float64)]
+    wanted = [operands[one] for one in which]
+
+    def derivatives(call):
+        first = torch.autograd.grad(call(*operands).pow(3).sum(), wanted, create_graph=True)
+        second = torch.autograd.grad(sum(one.square().sum() for one in first), operands, create_graph=True)
+        return *first, *second, *torch.autograd.grad(sum(one.square().sum() for one in second), operands)
+
+    found = derivatives(lambda *tensors: traced_ops.forward(*tensors, NUMBERS, None))
+    torch.testing.assert_close(found, derivatives(lambda *tensors: F.conv_transpose2d(*tensors, 2, 1)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from cases import named
-from cpu_kernels import CODES, cpu_is_gpu
+from cpu_kernels import CODES
 from served import allow_tf32
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
@@ -18,7 +18,6 @@ from convt_ext import conv_transpose2d as ours
 from convt_ext import flags, precision, scopes, use_precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
-__all__ = ["cpu_is_gpu"]
 
 DEFAULT = "default"
 
@@ -31,11 +30,8 @@ def x_and_weight():
 
 def ours_in(graph):
     """Returns the precision code, or `DEFAULT`, of each convt_ext call in a graph, in order."""
-    return [
-        node.args[8] if "convt_ext.forward" in str(node.target) else DEFAULT
-        for node in graph.graph.nodes
-        if "convt_ext." in str(node.target)
-    ]
+    calls = [node for node in graph.graph.nodes if "convt_ext." in str(node.target)]
+    return [node.args[8] if "convt_ext.forward" in str(node.target) else DEFAULT for node in calls]
 
 
 class Traced:
@@ -63,10 +59,8 @@ def plain(x, weight):
 
 def test_only_another_request_recompiles_a_program(x_and_weight):
     traced = Traced(plain)
-    assert traced.under(DEFAULT, *x_and_weight) == [DEFAULT]
-    assert traced.under("exact", *x_and_weight) == [0]
-    assert traced.under("aten", *x_and_weight) == [1]
-    assert traced.under(None, *x_and_weight) == [DEFAULT]
+    for word, code in ((DEFAULT, DEFAULT), ("exact", 0), ("aten", 1), (None, DEFAULT)):
+        assert traced.under(word, *x_and_weight) == [code]
     assert traced.counter.frame_count == 4
     for word in (DEFAULT, None, "exact", "aten"):
         traced.under(word, *x_and_weight)
@@ -91,19 +85,8 @@ def test_tasks_and_threads_run_the_program_of_their_own_request(x_and_weight):
         await asyncio.gather(work("exact"), work("aten"), work("tf32x3"))
 
     asyncio.run(main())
-    failures = []
-
-    def run():
-        try:
-            asyncio.run(work("tf32x3"))
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    with use_precision("aten"):
-        thread.start()
-        thread.join()
-    assert failures == []
+    with use_precision("aten"), ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(work("tf32x3"))).result()
 
 
 @use_precision("aten")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
-import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fusing_models import X, layer, randomized, with_norm
+from fusing_models import X, folding_bound, layer, randomized, with_norm
 from torch import fx, nn
+from torch.nn.utils import parametrizations
 
+import convt_ext
 from convt_ext import convert
 
 
@@ -89,15 +90,9 @@ class OwnForward(nn.Sequential):
         return super().forward(input) + 1
 
 
-def hooked():
+def changed(change):
     model = with_norm()
-    model[1].register_forward_hook(lambda module, inputs, output: None)
-    return model
-
-
-def replaced():
-    model = with_norm()
-    model[1].forward = lambda input: input + 1
+    change(model[1])
     return model
 
 
@@ -107,8 +102,8 @@ def replaced():
         (lambda: nn.Sequential(layer(), nn.BatchNorm2d(6, track_running_stats=False)), "1 after 0 .*no running stat"),
         (lambda: nn.Sequential(layer(), nn.ReLU(), nn.BatchNorm2d(6)), "2 after 0 .*does not directly follow"),
         (lambda: nn.Sequential(layer(), OwnReLU()), "1 after 0 .*subclass"),
-        (hooked, "1 after 0 .*hooks"),
-        (replaced, "1 after 0 .*its forward was replaced"),
+        (lambda: changed(lambda norm: norm.register_forward_hook(lambda *_: None)), "1 after 0 .*hooks"),
+        (lambda: changed(lambda norm: setattr(norm, "forward", torch.neg)), "1 after 0 .*its forward was replaced"),
         (lambda: OwnForward(layer(), nn.ReLU()), "its own forward"),
         (lambda: nn.Sequential(layer(), nn.Conv2d(6, 4, 1)), "found nothing to fuse"),
     ],
@@ -123,9 +118,9 @@ def test_unfused_modules_are_named_and_compute_what_they_did(fused_calls, make, 
     assert torch.equal(model(X), before)
 
 
+@pytest.mark.filterwarnings("error")
 def test_fusions_are_logged(caplog):
-    with caplog.at_level(logging.INFO, logger="convt_ext"), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with caplog.at_level(logging.INFO, logger="convt_ext"):
         convert(nn.ModuleDict({"up": with_norm()}), fuse=True)
     assert caplog.records[-1].getMessage() == "fused up.0 with up.1, up.2"
 
@@ -139,3 +134,143 @@ def test_scripted_traced_and_compiled_models_run_the_modules(fused_calls):
         fx.symbolic_trace(model),
     ):  # fmt: skip
         assert torch.equal(other(X), before)
+
+
+# ---- a BatchNorm that is folded: its error bound, and detection of writes to its tensors
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """For some weights ReLU makes every result 0 and hides changes of a weight."""
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("channels_last", [True, False])
+@torch.no_grad()
+def test_folding_is_within_its_bound(fused_calls, groups, bias, affine, channels_last):
+    model = randomized(nn.Sequential(layer(groups=groups, bias=bias), nn.BatchNorm2d(6, affine=affine)))
+    if channels_last:
+        model.to(memory_format=torch.channels_last)
+    exact, bound = copy.deepcopy(model).double()(X.double()), folding_bound(model[0], model[1], X)
+    convert(model, fuse=True)
+    assert ((model(X) - exact).abs() <= bound).all()
+    assert len(fused_calls) == 1
+    assert fused_calls[0][0] is not model[0].weight
+
+
+# Writes that PyTorch counts.
+COUNTED = [
+    lambda model: model[1].running_mean.add_(1), lambda model: model[1].running_var.mul_(2),
+    lambda model: model[0].weight.mul_(2), lambda model: model[0].bias.add_(1),
+    lambda model: setattr(model[1], "eps", 0.5),
+    lambda model: setattr(model[0], "weight", nn.Parameter(torch.randn_like(model[0].weight))),
+    lambda model: setattr(model[0].weight, "data", torch.randn_like(model[0].weight)),
+    lambda model: model.load_state_dict(randomized(with_norm()).state_dict()),
+    lambda model: model.load_state_dict(randomized(with_norm()).state_dict(), assign=True),
+    lambda model: model.half().float(),
+    lambda model: [model.train(), model(X), model.eval()],
+    lambda model: setattr(model, "1", randomized(nn.BatchNorm2d(6))),
+]  # fmt: skip
+
+
+def halve_through_data(model):
+    """Writes as moving averages of models often do."""
+    for one in (*model.parameters(), *model.buffers()):
+        if one.is_floating_point():
+            one.data.copy_(one.data * 0.5)
+
+
+# Writes that PyTorch does not count.
+UNCOUNTED = [
+    halve_through_data,
+    lambda model: model[0].weight.data.mul_(2), lambda model: model[1].running_var.data.mul_(2),
+    lambda model: F.batch_norm(
+        torch.randn(2, 6, 7, 7) * 5 + 3, model[1].running_mean, model[1].running_var, training=True, momentum=0.9
+    ),
+]  # fmt: skip
+
+
+def assert_runs_its_modules(model):
+    torch.testing.assert_close(model(X), nn.Sequential(*model)(X), rtol=1e-4, atol=1e-5)
+
+
+def assert_seen(model, change):
+    before = model(X)
+    change(model)
+    assert_runs_its_modules(model)
+    assert not torch.allclose(model(X), before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", COUNTED + UNCOUNTED)
+@torch.no_grad()
+def test_every_write_is_seen_and_after_freezing_those_that_pytorch_counts(fused_calls, change):
+    for frozen in (False, True) if change in COUNTED else (False,):
+        fused_calls.clear()
+        model = convert(randomized(with_norm()), fuse=True)
+        if frozen:
+            convt_ext.freeze(model[0])
+        assert_seen(model, change)
+        assert len(fused_calls) >= 2
+
+
+@torch.no_grad()
+def test_training_that_counts_no_batches_is_seen():
+    model = randomized(with_norm())
+    model[1].num_batches_tracked = None
+    assert_seen(convert(model, fuse=True), lambda model: [model.train(), model(X), model.eval()])
+
+
+@torch.no_grad()
+def test_frozen_convolutions_keep_what_was_folded(fused_calls):
+    model = convert(randomized(with_norm()), fuse=True)
+    for _ in range(2):
+        model(X)
+    convt_ext.freeze(model[0])
+    expected = model(X)
+    assert torch.equal(model(X), expected)
+    weights = [weight for weight, _ in fused_calls]
+    assert len({id(weight) for weight in weights}) == 3
+    assert weights[2] is weights[3]
+    assert torch.equal(weights[0], weights[3])
+    halve_through_data(model)
+    assert torch.equal(model(X), expected)  # freeze() reports it
+    convt_ext.freeze(model[0])
+    assert_runs_its_modules(model)
+    halve_through_data(model)
+    model.train().eval()
+    assert_runs_its_modules(model)
+
+
+@torch.no_grad()
+def test_track_running_stats_switched_off_later():
+    model = convert(randomized(with_norm()), fuse=True)
+    model(X)
+    model[1].track_running_stats = False
+    assert_runs_its_modules(model)
+
+
+@torch.no_grad()
+def test_weights_larger_than_the_result_are_folded_where_that_is_kept(fused_calls):
+    """Folding needs a pass over the weight, BatchNorm a pass over the result."""
+    model, x = randomized(nn.Sequential(nn.ConvTranspose2d(4, 6, 9), nn.BatchNorm2d(6))), torch.randn(1, 4, 1, 1)
+    weight = model[0].weight
+    expected = convert(model, fuse=True)(torch.randn(1, 4, 1, 1)), model(x)
+    assert weight.numel() == 4 * expected[0].numel()
+    assert fused_calls == []
+    convt_ext.freeze(model[0])
+    torch.testing.assert_close(model(x), expected[1], rtol=1e-4, atol=1e-5)
+    assert len(fused_calls) == 1
+
+
+@torch.no_grad()
+def test_a_parametrized_weight_is_folded_anew(fused_calls):
+    model = randomized(nn.Sequential(parametrizations.weight_norm(layer()), nn.BatchNorm2d(6)))
+    before = model(X)
+    convert(model, fuse=True)
+    torch.testing.assert_close(model(X), before, rtol=1e-4, atol=1e-5)
+    model[0].bias.add_(1)
+    assert not torch.allclose(model(X), before)
+    assert len(fused_calls) == 2

@@ -11,7 +11,6 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from cpu_kernels import cpu_is_gpu  # noqa: F401
 from fusing_models import X, layer, randomized
 from torch import fx, nn
 
@@ -31,40 +30,6 @@ class Net(nn.Module):
         return 1 - F.leaky_relu(z.mul_(0.5), negative_slope=0.1).clamp(max=1.0)
 
 
-@torch.no_grad()
-def test_one_of_two_convolutions_fuses_their_sum(fused_calls):
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.up, self.side = layer(), layer()
-
-        def forward(self, x):
-            return torch.relu(self.up(x) + self.side(x)) * 0.5
-
-    plain = Two().eval()
-    model = convert(fx.symbolic_trace(plain), fuse=True)
-    assert torch.equal(model(X), plain(X))
-    assert [len(entries) for _, entries in fused_calls] == [3]
-
-
-@torch.no_grad()
-def test_traced_model(fused_calls):
-    plain = randomized(Net())
-    traced = fx.symbolic_trace(plain)
-    keys = list(traced.state_dict())
-    model = convert(traced, fuse=True)
-    assert list(model.state_dict()) == keys
-    for other in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        fused_calls.clear()
-        torch.testing.assert_close(other(X), plain(X), rtol=1e-4, atol=1e-5)
-        assert [len(entries) for _, entries in fused_calls] == [1, 5]
-    model.load_state_dict(randomized(Net()).state_dict())
-    plain.load_state_dict(model.state_dict())
-    torch.testing.assert_close(model(X), plain(X), rtol=1e-4, atol=1e-5)
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(X), plain(X))
-
-
 @fx.wrap
 def doubled(x):
     return x.mul_(2)
@@ -73,16 +38,17 @@ def doubled(x):
 @pytest.mark.parametrize(
     ("rest", "num_entries"),
     [
-        (lambda up, x: up + up, None),  # two uses
-        (lambda up, x: torch.add(up, x.mean(), alpha=2), None),
-        (lambda up, x: torch.div(up, 0.3, rounding_mode="floor"), None),
-        (lambda up, x: 2 / up, None),
-        (lambda up, x: F.gelu(up, approximate="tanh"), 1),
-        (lambda up, x: torch.relu(up) * x.mean(), 2),
-        (lambda up, x: torch.clamp(up, -0.1, 0.1).sub_(x.sum()), 2),
-        (lambda up, x: (x.mul_(2), torch.relu(up))[1] + x.mean(), None),  # up reads x before it is written to
-        (lambda up, x: (doubled(x), torch.relu(up))[1] + x.mean(), None),
-        (lambda up, x: torch.tanh(up) + torch.ones(3, 1, 6, 11, 13), 2),  # a larger result
+        (lambda up, x, side: up + up, None),  # two uses
+        (lambda up, x, side: torch.add(up, x.mean(), alpha=2), None),
+        (lambda up, x, side: torch.div(up, 0.3, rounding_mode="floor"), None),
+        (lambda up, x, side: 2 / up, None),
+        (lambda up, x, side: F.gelu(up, approximate="tanh"), 1),
+        (lambda up, x, side: torch.relu(up) * x.mean(), 2),
+        (lambda up, x, side: torch.clamp(up, -0.1, 0.1).sub_(x.sum()), 2),
+        (lambda up, x, side: (x.mul_(2), torch.relu(up))[1] + x.mean(), None),  # up reads x before it is written to
+        (lambda up, x, side: (doubled(x), torch.relu(up))[1] + x.mean(), None),
+        (lambda up, x, side: torch.tanh(up) + torch.ones(3, 1, 6, 11, 13), 2),  # a larger result
+        (lambda up, x, side: torch.relu(up + side) * 0.5, 3),  # one of two convolutions fuses their sum
     ],
 )  # fmt: skip
 @torch.no_grad()
@@ -91,10 +57,10 @@ def test_functions_in_graphs(fused_calls, rest, num_entries):
     class Small(nn.Module):
         def __init__(self):
             super().__init__()
-            self.up = layer()
+            self.up, self.side = layer(), layer()
 
         def forward(self, x):
-            return rest(self.up(x), x)
+            return rest(self.up(x), x, self.side(x) if num_entries == 3 else None)
 
     plain = Small().eval()
     expected = plain(X.clone())
@@ -118,6 +84,16 @@ def outcome(model, *inputs):
         return model(*inputs)
     except Exception as error:
         return type(error)
+
+
+def assert_same_outcome(model, plain, x, other):
+    expected, found = outcome(plain, x, other), outcome(model, x, other)
+    assert type(found) is type(expected), other
+    if isinstance(expected, torch.Tensor):
+        assert found.dtype is expected.dtype, other
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    else:
+        assert found is expected, other
 
 
 class Halved(torch.Tensor):
@@ -182,13 +158,7 @@ def test_operands_of_every_kind_do_what_they_did(name, dtype):
     model = convert(copy.deepcopy(plain), fuse=True)
     assert sum(node.target is graph.run_chain for node in model.graph.nodes) == 1
     for other in (*TENSORS, *NUMBERS):
-        expected, found = outcome(plain, X.to(dtype), other), outcome(model, X.to(dtype), other)
-        assert type(found) is type(expected), other
-        if isinstance(expected, torch.Tensor):
-            assert found.dtype is expected.dtype, other
-            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-        else:
-            assert found is expected, other
+        assert_same_outcome(model, plain, X.to(dtype), other)
 
 
 @pytest.mark.parametrize("name", ["add_", "mul_", "operator.iadd"])
@@ -207,13 +177,8 @@ def test_kernels_take_operands_that_change_no_dtype(fused_calls, name, lowered):
             (torch.rand(3, 6, 11, 13).bfloat16(), 1), (torch.rand(1, 2, 6, 11, 13).bfloat16(), 1),
         ):  # fmt: skip
             fused_calls.clear()
-            expected, found = outcome(plain, x, other), outcome(model, x, other)
+            assert_same_outcome(model, plain, x, other)
             assert [len(entries) for _, entries in fused_calls] == [num_entries], other
-            if isinstance(expected, torch.Tensor):
-                assert found.dtype is expected.dtype
-                assert torch.equal(found, expected)
-            else:
-                assert found is expected
 
 
 @torch.no_grad()
@@ -247,16 +212,18 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("order", "make", "num_entries"), [("trace, fuse", Net, [1, 5]), *((order, Nested, [1, 2]) for order in ORDERS)]
+)
 @torch.no_grad()
-def test_models_are_fused_in_every_order(fused_calls, order):
-    plain = randomized(Nested())
+def test_models_are_fused_in_every_order(fused_calls, order, make, num_entries):
+    plain = randomized(make())
     traced = ORDERS[order](copy.deepcopy(plain))
     assert traced.state_dict().keys() == plain.state_dict().keys()
     for model in (traced, copy.deepcopy(traced), pickle.loads(pickle.dumps(traced))):
         fused_calls.clear()
         torch.testing.assert_close(model(X), plain(X), rtol=1e-4, atol=1e-5)
-        assert sorted(len(entries) for _, entries in fused_calls) == [1, 2]
+        assert sorted(len(entries) for _, entries in fused_calls) == num_entries
     model.load_state_dict(randomized(plain).state_dict())
     torch.testing.assert_close(model(X), plain(X), rtol=1e-4, atol=1e-5)
     compiled = torch.compile(model, backend="eager", fullgraph=True)

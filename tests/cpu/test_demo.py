@@ -1,8 +1,9 @@
-"""`python -m convt_ext demo` without a GPU, and what it shows with one: measured on the CPU by a fake timer."""
+"""`python -m convt_ext demo` without a GPU, and what it shows with one: on the CPU, by a fake timer. And its models."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -11,11 +12,12 @@ from rich.console import Console
 
 import convt_ext
 from convt_ext import __main__ as cli
+from convt_ext.bench.floors import H200
 from convt_ext.bench.layers import KERNELBENCH, Layer
 from convt_ext.bench.modes import MODES
-from convt_ext.demo import command, comparisons, models, tables
+from convt_ext.demo import command, comparisons, exact, models, tables
 from convt_ext.demo.comparisons import Comparison
-from convt_ext.demo.models import DCGANGenerator, Model, UNet
+from convt_ext.demo.models import DCGANGenerator, Model, UNet, VQVAEDecoder
 
 CPU = torch.device("cpu")
 TINY = Layer("tiny", 1, 2, 2, 4, 4, (3, 3), (1, 1))
@@ -24,19 +26,6 @@ GENERATOR = Model("generator", DCGANGenerator(width=4).eval(), (2, 100, 1, 1))
 
 TIMER = FakeTimer(30.0, 10.0)  # the first call is PyTorch's
 LAYER_TIMER = FakeTimer(10.0, 30.0)  # the benchmark of a layer times convt_ext first
-
-
-@pytest.fixture
-def no_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-@pytest.fixture
-def compiled(monkeypatch):
-    """Notes what is compiled, and compiles nothing."""
-    seen = []
-    monkeypatch.setattr(torch, "compile", lambda model, **options: seen.append(options) or model)
-    return seen
 
 
 @pytest.fixture
@@ -57,34 +46,27 @@ def show(console, chart, **wanted):
     return command.show_speed(console, *steps(**wanted), CPU, "a fake GPU", chart)
 
 
+@torch.no_grad()
+def compare_model(model=GENERATOR, mode="default", layout="nchw", timer=TIMER):
+    return comparisons.compare_model(model, MODES[mode], layout, CPU, timer)
+
+
 # ---- without a GPU
 
 
-def test_on_the_cpu_results_are_equal_and_plans_of_gpus_are_shown(no_gpu, capsys):
-    assert cli.main(["demo"]) == 0
+@pytest.mark.parametrize("words", [[], ["--cpu"]])
+def test_on_the_cpu_results_are_equal_and_plans_of_gpus_are_shown(no_gpu, capsys, words):
+    cudnn = torch.backends.cudnn
+    before = cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision, torch.is_grad_enabled()
+    assert cli.main(["demo", *words]) == 0
+    assert (cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision, torch.is_grad_enabled()) == before
     text = capsys.readouterr().out
     assert all(layer.name in text for layer in KERNELBENCH)
     assert "docs/speed.svg" in text
-    for model in models.full_size():
-        assert model.name in text
+    assert all(model.name in text for model in models.full_size())
     if convt_ext.build_info()["cuda"] is not None:
-        for words in (
-            "H200",
-            "A100",
-            "RTX 4090",
-            "4x512x64x64",
-            "backend='convt_ext'",
-            "portable_tf32",
-            "nothing was timed",
-        ):
-            assert words in text
-
-
-def test_the_switches_stay_as_they_were(no_gpu, capsys):
-    cudnn = torch.backends.cudnn
-    before = cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision, torch.is_grad_enabled()
-    assert cli.main(["demo", "--cpu"]) == 0
-    assert (cudnn.enabled, cudnn.benchmark, cudnn.conv.fp32_precision, torch.is_grad_enabled()) == before
+        words = ("H200", "A100", "RTX 4090", "4x512x64x64", "backend='convt_ext'", "portable_tf32")
+        assert all(one in text for one in (*words, "nothing was timed")), text
 
 
 def test_a_gpu_that_the_binary_cannot_use_is_a_failure(monkeypatch, tmp_path, capsys):
@@ -127,15 +109,14 @@ def test_on_a_gpu_it_shows_times_speedups_and_a_chart(fake_gpu, compiled, wide, 
     for version in ("converted", "fused", "compiled"):
         assert f"DCGAN generator, {version}" in text
     assert "30.0 → 10.0 µs" in text
-    assert compiled == [{"dynamic": False}] * 2
-    drawn = chart.read_text()
-    assert "svg" in drawn
+    assert [options for _, options in compiled] == [{"dynamic": False}] * 2
+    assert "svg" in chart.read_text()
 
 
+@torch.no_grad()
 def test_without_bfloat16_only_the_default_precision_is_shown(fake_gpu, compiled, monkeypatch, wide, tmp_path, capsys):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    with torch.no_grad():
-        assert command._demo_on_gpu(wide, CPU, TIMER, tmp_path / "chart.png")
+    assert command._demo_on_gpu(wide, CPU, TIMER, tmp_path / "chart.png")
     text = capsys.readouterr().out
     assert "TF32 " in text
     assert "bfloat16 " not in text.replace("(bfloat16)", "")
@@ -156,8 +137,7 @@ def test_a_model_that_computes_nonsense_fails(monkeypatch):
         return model
 
     monkeypatch.setattr(convt_ext, "convert", convert)
-    with torch.no_grad():
-        (found,) = comparisons.compare_model(GENERATOR, MODES["bf16"], "nhwc", CPU, TIMER)
+    (found,) = compare_model(mode="bf16", layout="nhwc")
     assert found.error != found.error
     assert not found.holds
 
@@ -174,8 +154,7 @@ def test_a_model_that_raises_fails(monkeypatch, wide, tmp_path, capsys):
 
 
 def test_a_model_may_be_wrong_by_its_own_error_and_the_limit_of_each_layer():
-    with torch.no_grad():
-        found = comparisons.compare_model(GENERATOR, MODES["default"], "nchw", CPU, TIMER)
+    found = compare_model()
     assert [one.name for one in found] == ["generator, converted", "generator, fused"]
     for one in found:
         assert 5 * 5e-4 <= one.allowed <= 5 * 5e-4 + 1e-5
@@ -183,9 +162,7 @@ def test_a_model_may_be_wrong_by_its_own_error_and_the_limit_of_each_layer():
 
 
 def test_a_model_without_anything_to_fuse_has_no_fused_row(recwarn):
-    model = Model("U-Net", UNet(width=2).eval(), (1, 3, 16, 16))
-    with torch.no_grad():
-        found = comparisons.compare_model(model, MODES["default"], "nchw", CPU, TIMER)
+    found = compare_model(Model("U-Net", UNet(width=2).eval(), (1, 3, 16, 16)))
     assert [one.name for one in found] == ["U-Net, converted"]
     assert not recwarn.list
 
@@ -206,9 +183,7 @@ def test_a_layer_or_a_model_that_runs_out_of_memory_is_skipped(monkeypatch):
 
     monkeypatch.setattr(convt_ext, "conv_transpose2d", short)
     (first, second) = comparisons.compare_layer(TINY, MODES["bf16"], CPU, LAYER_TIMER)
-    with torch.no_grad():
-        found = comparisons.compare_model(GENERATOR, MODES["bf16"], "nchw", CPU, Timer(30.0))
-    for one in (first, second, *found):
+    for one in (first, second, *compare_model(mode="bf16", timer=Timer(30.0))):
         assert one.holds
         assert "out of memory" in one.skipped
         assert one.precision == "bfloat16"
@@ -229,9 +204,8 @@ def test_without_matplotlib_it_draws_no_chart(monkeypatch, wide, tmp_path, capsy
     monkeypatch.delitem(sys.modules, "convt_ext.demo.picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     assert show(wide, tmp_path / "chart.png", networks=())
-    assert (
-        "No chart was drawn: the chart needs the package matplotlib: pip install matplotlib" in capsys.readouterr().out
-    )
+    message = "No chart was drawn: the chart needs the package matplotlib: pip install matplotlib"
+    assert message in capsys.readouterr().out
 
 
 def test_a_chart_that_cannot_be_written_is_no_failure(wide, tmp_path, capsys):
@@ -276,6 +250,9 @@ def test_the_largest_error_is_the_one_nearest_to_its_own_limit(wide, capsys):
     assert words in capsys.readouterr().out
     tables.show_comparisons(wide, "Layers", found[2:])
     assert "Largest" not in capsys.readouterr().out
+    found = [Comparison("a", "TF32", "nchw", error=error, allowed=1e-3) for error in (2.0, float("nan"), 3.0)]
+    tables.show_comparisons(wide, "Layers", found)
+    assert "Largest error: nan of the allowed one (a, TF32, NCHW: nan of 1.0e-03)." in capsys.readouterr().out
 
 
 def test_a_comparison_without_an_error_does_not_hold():
@@ -285,7 +262,58 @@ def test_a_comparison_without_an_error_does_not_hold():
     assert Comparison("a", "TF32", "nchw").speedup is None
 
 
-def test_an_error_that_is_no_number_is_the_largest(wide, capsys):
-    found = [Comparison("a", "TF32", "nchw", error=error, allowed=1e-3) for error in (2.0, float("nan"), 3.0)]
-    tables.show_comparisons(wide, "Layers", found)
-    assert "Largest error: nan of the allowed one (a, TF32, NCHW: nan of 1.0e-03)." in capsys.readouterr().out
+# ---- bitwise comparisons
+
+
+def test_exact_shows_times_and_speedup(wide, capsys):
+    assert exact.show_layers(wide, [TINY], CPU, TIMER, H200)
+    with torch.no_grad():
+        assert exact.show_models(wide, [GENERATOR], CPU, TIMER)
+    text = capsys.readouterr().out
+    assert text.count("3.00x") == 2
+
+
+def test_exact_compares_in_float32_without_tf32(monkeypatch, wide, capsys):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    seen = []
+    switch = partial(getattr, torch.backends.cudnn.conv, "fp32_precision")
+    monkeypatch.setattr(exact, "show_layers", lambda *_: seen.append(switch()) or True)
+    monkeypatch.setattr(exact, "show_models", lambda *_: seen.append(switch()) or False)
+    assert not command._compare_bits(wide, CPU, TIMER)
+    assert seen == ["ieee", "ieee"]
+
+
+def test_exact_fails_on_a_difference(monkeypatch, wide):
+    monkeypatch.setattr(exact, "compare", lambda ours, theirs: (1, 1.0))
+    assert not exact.show_layers(wide, [TINY], CPU, None, None)
+
+
+def test_compare_counts_elements_and_scales_the_difference():
+    theirs = torch.zeros(3, 2, 2)
+    theirs[1, 0, 0] = -4.0
+    ours = theirs.clone()
+    ours[2, 1, 1] = 1.0
+    assert exact.compare(ours, theirs) == (1, 0.25)
+    assert exact.compare(theirs, theirs) == (0, 0.0)
+    ours[0, 0, 0] = float("nan")
+    assert exact.compare(ours, theirs)[0] == 2
+    assert not exact.compare(ours, theirs)[1] <= 1e-4
+
+
+# ---- models
+
+
+def test_models_have_the_sizes_they_state():
+    with torch.no_grad():
+        assert DCGANGenerator(width=4)(torch.randn(2, 100, 1, 1)).shape == (2, 3, 64, 64)
+        assert UNet(width=4)(torch.randn(1, 3, 32, 40)).shape == (1, 2, 32, 40)
+        assert VQVAEDecoder(width=4)(torch.randn(2, 64, 5, 6)).shape == (2, 3, 20, 24)
+
+
+def test_models_are_the_same_at_both_sizes():
+    with torch.device("meta"):
+        pairs = list(zip(models.full_size(), models.reduced(), strict=True))
+    for full, small in pairs:
+        assert (full.name, type(full.module)) == (small.name, type(small.module))
+        assert not full.module.training
+        assert full.module(torch.empty(full.shape, device="meta")).shape[0] == full.shape[0]

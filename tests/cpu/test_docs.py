@@ -1,27 +1,23 @@
-"""Docstrings: every example runs, and every public name documents its errors and has an example."""
+"""Docstrings and documents: their code runs, public names document their errors, and numbers are the code's."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import re
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 import convt_ext
+from convt_ext.compile import costs
+from convt_ext.tuning import benchmark
+from convt_ext.tuning.choices import ESTIMATED, Choice
 
 MODULES = [
-    *(
-        "_extension",
-        "_optional",
-        "arguments",
-        "convert",
-        "enabling",
-        "explain",
-        "freezing",
-        "functional",
-        "modules",
-    ),
-    *("reference", "report", "request", "tuning.measuring"),
+    *("_extension", "_optional", "arguments", "convert", "enabling", "explain", "freezing", "functional", "modules"),
+    *("bench.timing", "reference", "report", "request", "tuning.measuring"),
 ]
 
 
@@ -58,3 +54,41 @@ def test_what_is_public():
         "unfreeze", "__version__",
     }  # fmt: skip
     assert set(convt_ext.tuning.__all__) == {"tune", "load", "unload", "replay", "agree", "merge"}
+
+
+# ---- the documents
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def text_of(name):
+    path = CHECKOUT / name
+    if not path.is_file():
+        pytest.skip("a source distribution lacks it")
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/guide.md"])
+def test_its_code_runs(name):
+    """One block after the other, as it stands."""
+    blocks = re.findall(r"^```python\n(.*?)^```", text_of(name), re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 1
+    names: dict[str, object] = {}
+    try:
+        for block in blocks:
+            exec(compile(block, name, "exec"), names)
+    finally:
+        with suppress(RuntimeError):  # settings that a block enabled and did not disable
+            convt_ext.disable()
+
+
+def test_the_guide_states_when_a_shape_is_benchmarked_and_the_margins_of_compiled_programs():
+    guide = " ".join(text_of("docs/guide.md").split())
+    pattern = r"after about ([\d,]+) calls of 50 µs, ([\d,]+) of 500 µs or ([\d,]+) of 5 ms"
+    (stated,) = re.findall(pattern, guide)
+    for calls, us in zip(stated, (50.0, 500.0, 5000.0), strict=True):
+        expected = benchmark.calls_before(Choice(False, 0, us, us, ESTIMATED))
+        assert int(calls.replace(",", "")) == pytest.approx(expected, rel=0.02)
+    pattern = r"unless convt_ext is (\d+) % faster by measured times, or (\d+) % by the cost model"
+    (stated,) = re.findall(pattern, guide)
+    assert [1 + int(percent) / 100 for percent in stated] == [costs.MARGIN_OF_MEASURED, costs.MARGIN]

@@ -7,14 +7,12 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from cpu_kernels import RAN, cpu_is_gpu, needs_binary
-from pretend_gpu import pretend_gpu
+from cpu_kernels import RAN, needs_binary
 from served import cuda_autocast
 
 import convt_ext
 from convt_ext import directions, ops, routing
 
-__all__ = ["cpu_is_gpu", "pretend_gpu"]
 WORDS = "CUDA out of memory. Tried to allocate 4.00 GiB (4294967296 bytes on GPU 1, by convt_ext)"
 
 
@@ -55,13 +53,9 @@ def test_only_the_failed_allocation_is_reported(monkeypatch):
     assert caught.value.__context__ is None
 
 
-def test_memory_that_is_there_by_now_is_taken(monkeypatch):
+def test_memory_that_is_there_by_now_is_taken_unless_others_take_it_again(monkeypatch):
     monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: None)
     assert ops._raises_as_torch(Op(WORDS))._op(1, a=2) == ((1,), {"a": 2})
-
-
-def test_memory_that_others_take_again_is_the_same_error(monkeypatch):
-    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: None)
     with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate 4\.00 GiB"):
         ops._raises_as_torch(Op(WORDS, WORDS))._op()
     with pytest.raises(RuntimeError, match="groups must divide"):
@@ -96,15 +90,8 @@ def test_every_op_that_computes_is_wrapped():
 def test_no_op_returns_a_string():
     """PyTorch leaks the strings that ops of its stable ABI return."""
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("convt_ext::")]
-    results = (
-        [],
-        ["Tensor"],
-        ["Tensor"] * 2,
-        ["int"],
-        ["List[int]"],
-        ["Optional[Tensor]"] * 3,
-        ["Optional[Tensor]"] * 4,
-    )
+    tensors = [], ["Tensor"], ["Tensor"] * 2, ["Optional[Tensor]"] * 3, ["Optional[Tensor]"] * 4
+    results = *tensors, ["int"], ["List[int]"]
     assert len(names) > 10
     for name in names:
         schema = getattr(torch.ops.convt_ext, name.removeprefix("convt_ext::").split(".")[0]).default._schema
@@ -140,21 +127,16 @@ def test_by_default_pytorchs_operator_runs_last(cpu_is_gpu, monkeypatch, failing
     assert sorted(RAN) == sorted(ours)
 
 
-@pytest.mark.parametrize("failing", ["run_forward", "run_gradients"])
-def test_by_name_the_error_is_the_users(cpu_is_gpu, monkeypatch, failing):
-    monkeypatch.setattr(routing, "_LIGHT_BYTES", 0)
+@pytest.mark.parametrize(
+    ("failing", "light_bytes"), [("run_forward", 0), ("run_gradients", 0), ("run_recorded", routing._LIGHT_BYTES)]
+)
+def test_by_name_the_error_is_the_users(cpu_is_gpu, monkeypatch, failing, light_bytes):
+    monkeypatch.setattr(routing, "_LIGHT_BYTES", light_bytes)
     routing.forget()
     monkeypatch.setattr(ops, failing, no_memory)
     x, weight = (torch.randn(size, requires_grad=True) for size in ((2, 4, 5, 6), (4, 6, 3, 3)))
     with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate"):
         convt_ext.conv_transpose2d(x, weight, stride=2, precision="exact").sum().backward()
-
-
-def test_by_name_the_error_of_a_light_call_is_the_users(cpu_is_gpu, monkeypatch):
-    monkeypatch.setattr(ops, "run_recorded", no_memory)
-    x, weight = (torch.randn(size, requires_grad=True) for size in ((2, 4, 5, 6), (4, 6, 3, 3)))
-    with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate"):
-        convt_ext.conv_transpose2d(x, weight, stride=2, precision="exact")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)

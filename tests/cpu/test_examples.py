@@ -10,13 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 EXAMPLE = EXAMPLES / "train.py"
 SMALL = ["--steps", "4", "--batch", "2", "--width", "2"]
 
-__all__ = ["cpu_is_gpu"]
 pytestmark = pytest.mark.skipif(not EXAMPLE.exists(), reason="no checkout around the tests")
 
 

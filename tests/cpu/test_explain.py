@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
 import torch
-from cases import CASES, each_case, named
-from pretend_gpu import A100, TURING, pretend_gpu  # noqa: F401
+from cases import each_case, named
+from cpu_kernels import needs_binary
+from pretend_gpu import A100, TURING
 from served import switch
 from torch.autograd import forward_ad
 
 from convt_ext import Explanation, explain, ops, planner, routing, use_precision
+from convt_ext.explain import _OF_EVERY_PLAN, _tile
 from convt_ext.planner import H200
 from convt_ext.tuning.choices import GRAD_WEIGHT
 
-needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
 PLAN_KEYS = {
-    "kernel", "engine", "family", "fuses", "requested_precision", "served_precision",
-    "threads", "shared_bytes", "num_blocks",
-    "compute_us", "memory_us", "estimate_us",
+    "kernel", "engine", "family", "fuses", "requested_precision", "served_precision", "threads", "shared_bytes",
+    "num_blocks", "compute_us", "memory_us", "estimate_us",
 }  # fmt: skip
 SIMT_KEYS = {"block_co", "tile_n", "tile_h", "tile_w", "phases_w", "stages"}
 
 
 def meta(dtype=torch.float32, device="meta"):
     return torch.empty(8, 64, 32, 32, dtype=dtype, device=device), torch.empty(64, 64, 3, 3, dtype=dtype, device=device)
+
+
+on_tensor_cores = pytest.mark.parametrize(
+    ("dtype", "wanted"), [(torch.float16, "f16"), (torch.bfloat16, "bf16"), (torch.float32, "tf32")]
+)
+
+
+@pytest.fixture
+def in_float32(monkeypatch):
+    """PyTorch's switches ask for float32, and no decision is known."""
+    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    routing.forget()
+    yield
+    routing.forget()
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -41,9 +56,7 @@ def test_tensors_on_no_gpu_are_explained_for_an_h200(device):
     assert len(others) <= 2
 
 
-@pytest.mark.parametrize(
-    ("dtype", "wanted"), [(torch.float16, "f16"), (torch.bfloat16, "bf16"), (torch.float32, "tf32")]
-)
+@on_tensor_cores
 def test_tensor_cores(dtype, wanted, monkeypatch):
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: wanted)
     found = explain(*meta(dtype), device=A100)
@@ -53,9 +66,7 @@ def test_tensor_cores(dtype, wanted, monkeypatch):
 
 
 @needs_binary
-@pytest.mark.parametrize(
-    ("dtype", "wanted"), [(torch.float16, "f16"), (torch.bfloat16, "bf16"), (torch.float32, "tf32")]
-)
+@on_tensor_cores
 def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
     monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: wanted)
     x = torch.empty(8, 32, 512, 1024, dtype=dtype, device="meta")
@@ -68,19 +79,18 @@ def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
     assert all(candidate["kernel"] in found.text(verbose=True) for candidate in found.plan["candidates"])
 
 
-def test_context_and_switches_are_the_reason(monkeypatch):
+def test_context_and_switches_are_the_reason(in_float32):
     with use_precision("aten"):
         found = explain(*meta())
     assert (found.precision, found.reason) == ("aten", "flags(precision='aten') asks for it")
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
-    found = explain(*named("k4s2p1").tensors(), stride=2, padding=1)
+    x, weight, bias = named("k4s2p1").tensors()
+    found = explain(x[0], weight, bias, [2], (1, 1))
     assert found.served_by == "convt_ext"
     assert "switches" in found.reason
 
 
 @needs_binary
-def test_a_slower_kernel_is_the_reason(monkeypatch):
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+def test_a_slower_kernel_is_the_reason(in_float32):
     kb69 = torch.empty(64, 64, 128, 256, device="meta"), torch.empty(64, 128, 3, 5, device="meta")
     found = explain(*kb69)
     assert (found.served_by, found.precision) == ("torch", "ieee")
@@ -97,8 +107,7 @@ def test_a_slower_kernel_is_the_reason(monkeypatch):
 
 
 @needs_binary
-def test_a_benchmark_that_is_still_to_come_is_part_of_the_reason(monkeypatch):
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+def test_a_benchmark_that_is_still_to_come_is_part_of_the_reason(in_float32):
     operands = torch.empty(3, 8, 5, 7, device="meta"), torch.empty(8, 4, 3, 3, device="meta")
     assert "benchmark" not in explain(*operands).reason
     with switch(torch.backends.cudnn, "benchmark", True):
@@ -110,8 +119,7 @@ def test_a_benchmark_that_is_still_to_come_is_part_of_the_reason(monkeypatch):
 
 
 @needs_binary
-def test_gradients_are_judged_one_by_one(monkeypatch):
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+def test_gradients_are_judged_one_by_one(in_float32, monkeypatch):
     real = planner.best_plan
 
     def best_plan(problem, direction):
@@ -119,31 +127,24 @@ def test_gradients_are_judged_one_by_one(monkeypatch):
         return real(problem, direction)._replace(estimate_us=1000.0, torch_us=torch_us)
 
     monkeypatch.setattr(planner, "best_plan", best_plan)
-    routing.forget()
-    try:
-        found = explain(*meta())
-        assert found.gradients == {"input": "convt_ext", "weight": "torch"}
-        assert "gradients         input: convt_ext, weight: torch" in str(found)
-        assert explain(*meta(), precision="exact").gradients == {"input": "convt_ext", "weight": "convt_ext"}
-    finally:
-        routing.forget()
+    found = explain(*meta())
+    assert found.gradients == {"input": "convt_ext", "weight": "torch"}
+    assert "gradients         input: convt_ext, weight: torch" in str(found)
+    assert explain(*meta(), precision="exact").gradients == {"input": "convt_ext", "weight": "convt_ext"}
 
 
-def test_without_a_binary_nothing_is_compared(monkeypatch):
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+def test_without_a_binary_nothing_is_compared(in_float32, monkeypatch):
     monkeypatch.setattr(ops, "plan", None)
-    x, weight = torch.empty(65, 64, 128, 256, device="meta"), torch.empty(64, 128, 3, 5, device="meta")
-    routing.forget()
-    try:
-        found = explain(x, weight)
-    finally:
-        routing.forget()
+    found = explain(torch.empty(65, 64, 128, 256, device="meta"), torch.empty(64, 128, 3, 5, device="meta"))
     assert (found.served_by, found.plan) == ("convt_ext", None)
 
 
 @needs_binary
 @each_case()
-def test_plan_of_every_case(case):
+def test_plan_of_every_case(case, in_float32):
+    # Kernels run small problems by default, as the GPU tests rely on: the launch of PyTorch's call alone is slower.
+    is_small = case.name != "many_channels_in"
+    assert not is_small or explain(*case.tensors(), **case.arguments).served_by == "convt_ext"
     found = explain(*case.tensors(), **case.arguments, precision="exact")
     assert found.served_by == "convt_ext"
     of_simt = SIMT_KEYS if found.plan["plan"]["family"] == "simt" else set()
@@ -159,17 +160,8 @@ def test_plan_of_every_case(case):
 
 
 @needs_binary
-@each_case(*(case.name for case in CASES if case.name != "many_channels_in"))
-def test_convt_ext_runs_small_problems_by_default(case, monkeypatch):
-    """The GPU tests rely on it: the launch of PyTorch's call alone is slower. The same applies to 70 channels."""
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
-    assert explain(*case.tensors(), **case.arguments).served_by == "convt_ext"
-
-
-@needs_binary
 def test_stricter_class_is_told():
-    a100 = (80, 108, 166912, 167936, 1410, 1400)  # without the engines of Hopper
-    found = explain(*meta(), precision="tf32x3", device=a100)
+    found = explain(*meta(), precision="tf32x3", device=A100)  # without the engines of Hopper
     assert found.plan["plan"]["requested_precision"] == "tf32x3"
     assert found.plan["plan"]["served_precision"] == "ieee"
     assert "tf32x3 runs as ieee" in found.text(verbose=True)
@@ -217,13 +209,7 @@ def test_calls_that_pytorchs_operator_checks():
         assert str(found)
 
 
-def test_unbatched_and_forms():
-    x, weight, bias = named("k4s2p1").tensors()
-    found = explain(x[0], weight, bias, [2], (1, 1), precision="exact")
-    assert found.served_by == "convt_ext"
-
-
-def test_gpu_tensors(pretend_gpu):  # noqa: F811
+def test_gpu_tensors(pretend_gpu):
     x, weight = meta(device="cuda")
     found = explain(x, weight, precision="exact")
     assert (found.served_by, found.device) == ("convt_ext", "NVIDIA H200")
@@ -244,3 +230,41 @@ def test_measured_plans_are_told():
     assert f"\nestimate          {other.plan['plan']['estimate_us']:.1f} us" in other.text(verbose=True)
     assert found.plan["plan"] in found.plan["candidates"]
     assert other.plan["plan"] == other.plan["candidates"][0]
+
+
+# ---- random layers
+
+NUM_LAYERS = 4000
+SHARDS = 4
+
+
+def random_layer(draw: random.Random) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """Draws a layer of usual size; every second one has kernel = stride."""
+    stride = (draw.choice((1, 2, 2, 3, 4, 8)), draw.choice((1, 2, 2, 3, 4, 8)))
+    kernel = stride if draw.random() < 0.5 else (draw.randint(1, 7), draw.randint(1, 7))
+    groups = draw.choice((1, 1, 1, 2, 4))
+    c_in, c_out = (groups * draw.choice((1, 3, 8, 16, 24, 32, 64, 96, 128)) for _ in range(2))
+    size = draw.choice((1, 2, 16)), c_in, draw.choice((1, 4, 7, 16, 37, 64)), draw.choice((1, 4, 7, 16, 37, 64))
+    memory_format = draw.choice((torch.contiguous_format, torch.channels_last))
+    dtype = draw.choice((torch.float32, torch.float32, torch.float16, torch.bfloat16, torch.float64))
+    x = torch.empty(size, dtype=dtype, device="meta").to(memory_format=memory_format)
+    weight = torch.empty(c_in, c_out // groups, *kernel, dtype=dtype, device="meta")
+    words = ("exact", "aten", "tf32x3", "tf32", None) if dtype is torch.float32 else ("exact", None)
+    return x, weight, {"stride": stride, "groups": groups, "precision": draw.choice(words)}
+
+
+@needs_binary
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_random_layers(shard):
+    draw = random.Random(shard)
+    for number in range(NUM_LAYERS // SHARDS):
+        x, weight, arguments = random_layer(draw)
+        found = explain(x, weight, **arguments)
+        text = found.text(verbose=True)
+        assert found.plan is not None, (number, found)
+        assert len(str(found).splitlines()) <= 5
+        assert text.startswith(str(found))
+        for candidate in found.plan["candidates"]:
+            assert f"{candidate['kernel']} ({_tile(candidate)})" in text, (number, text)
+            assert _tile(candidate), candidate
+        assert set(found.plan["plan"]) >= _OF_EVERY_PLAN
