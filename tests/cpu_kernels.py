@@ -2,7 +2,7 @@
 
 Importing this registers them, for float tensors of any dtype, with results in the requested memory format. The
 fixture `cpu_is_gpu` makes routing treat CPU tensors as tensors on an H200 with a matching binary, without known times
-of PyTorch. A test imports it with `from cpu_kernels import cpu_is_gpu`.
+of PyTorch. tests/cpu/conftest.py imports it.
 """
 
 from __future__ import annotations

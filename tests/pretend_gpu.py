@@ -2,8 +2,7 @@
 
 PyTorch's fake tensors have sizes, strides, dtype and a CUDA device but no data, and routing reads
 nothing else; the op then runs its fake kernel. With a CPU-only PyTorch they do not support indexing
-(use `select` and `narrow`) and autograd. A test imports the fixture with
-`from pretend_gpu import pretend_gpu`.
+(use `select` and `narrow`) and autograd. tests/cpu/conftest.py imports the fixtures.
 """
 
 from __future__ import annotations

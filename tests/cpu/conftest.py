@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from cpu_kernels import CODES, MASKS, RAN
+from cpu_kernels import CODES, MASKS, RAN, cpu_is_gpu
+from pretend_gpu import a100, pretend_gpu
 
+from convt_ext import planner
 from convt_ext.fusing import chain
+
+__all__ = ["a100", "cpu_is_gpu", "pretend_gpu"]
 
 
 @pytest.fixture(autouse=True)
@@ -28,3 +32,19 @@ def fused_calls(monkeypatch):
 
     monkeypatch.setattr(chain, "conv_transpose2d_then", recording)
     return found
+
+
+@pytest.fixture(params=["pytorch", "ours"])
+def server(request):
+    """Selects the implementation: PyTorch's operator, or convt_ext's ops."""
+    if request.param == "ours":
+        request.getfixturevalue("cpu_is_gpu")
+    return request.param
+
+
+@pytest.fixture
+def packing(monkeypatch):
+    """Makes all plans pack a float32 weight of 4 x 6 x 3 x 3; a test changes the size of the copy."""
+    bytes_of = {"packed": 4 * 6 * 9 * 4}
+    monkeypatch.setattr(planner, "best_plan", lambda *_, **__: planner.BestPlan(1.0, 0.0, bytes_of["packed"]))
+    return bytes_of

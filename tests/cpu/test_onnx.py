@@ -6,13 +6,12 @@ import io
 
 import pytest
 import torch
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 from torch import nn
 
 import convt_ext
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-__all__ = ["cpu_is_gpu"]
 
 
 def exported(dynamo: bool, precision: str | None) -> list[str]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import pytorch_samples
 import torch
-from cpu_kernels import RAN, cpu_is_gpu
-
-__all__ = ["cpu_is_gpu"]
+from cpu_kernels import RAN
 
 
 @pytest.fixture(params=["pytorch", "ours"])

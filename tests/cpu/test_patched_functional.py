@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import named
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.overrides import TorchFunctionMode
@@ -18,7 +18,6 @@ import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import replaced, use_precision
 
-__all__ = ["cpu_is_gpu"]
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 
 BUILTIN = torch.conv_transpose2d

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cpu_kernels import RAN, cpu_is_gpu, needs_binary
+from cpu_kernels import RAN, needs_binary
 from torch import nn
 
 import convt_ext
@@ -13,7 +13,6 @@ from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.report import NOT_ASKED, OTHER_DIMENSIONS
 
-__all__ = ["cpu_is_gpu"]
 pytestmark = needs_binary
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from pretend_gpu import a100, decide, operands, pretend_gpu
+from pretend_gpu import decide, operands
 from scope_requests import nothing_stays_in_force, requested
 from served import tf32
 
@@ -15,7 +15,7 @@ from convt_ext import flags, precision, routing, use_precision
 from convt_ext.auto_dispatch import AutoDispatch, AutoDispatchInClass
 from convt_ext.request import BACKENDS, PRECISIONS, decode_request, encode_request, merged
 
-__all__ = ["a100", "nothing_stays_in_force", "pretend_gpu"]
+__all__ = ["nothing_stays_in_force"]
 
 
 @pytest.mark.parametrize("asked", list(itertools.product((None, *PRECISIONS), (None, *BACKENDS))), ids=str)

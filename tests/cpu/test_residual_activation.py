@@ -7,15 +7,13 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
-from cpu_kernels import RAN, cpu_is_gpu, needs_binary
+from cpu_kernels import RAN, needs_binary
 from torch import nn
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import functional, routing
 from convt_ext.functional import conv_transpose2d_then
-
-__all__ = ["cpu_is_gpu"]
 
 # An activation, PyTorch's function for it, and whether a kernel supports it.
 ACTIVATIONS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cases import each_case
-from pretend_gpu import a100, decide, operands, pretend_gpu
+from pretend_gpu import decide, operands
 from served import cuda_autocast, tf32
 
 from convt_ext import explain, ops, planner, routing, use_precision
@@ -15,7 +15,6 @@ from convt_ext.bench.layers import KERNELBENCH
 from convt_ext.request import PRECISIONS
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
-__all__ = ["a100", "pretend_gpu"]
 
 
 needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pretend_gpu import a100, decide, operands, pretend_gpu
+from pretend_gpu import decide, operands
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 from convt_ext import _extension, routing
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
-__all__ = ["a100", "pretend_gpu"]
 
 
 def refuses(reason: routing.Reason, match: str, precision: str = "exact", dtype=torch.float32):

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 from gradients import leaves
 from torch.utils.flop_counter import FlopCounterMode
 from training import generator, train
@@ -20,7 +20,6 @@ from convt_ext import conv_transpose2d as ours
 from convt_ext import convert, precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
-__all__ = ["cpu_is_gpu"]
 
 
 @pytest.mark.parametrize("precision", [None, "exact"])

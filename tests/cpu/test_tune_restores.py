@@ -7,7 +7,6 @@ import os
 
 import pytest
 import torch
-from cpu_kernels import cpu_is_gpu
 from served import switch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -18,7 +17,6 @@ from convt_ext.tuning import benchmark, choices, files, tune
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
-__all__ = ["cpu_is_gpu"]
 
 HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "", "13.0", "2.11.0", 91900, "580.95.05")
 

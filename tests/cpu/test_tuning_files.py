@@ -7,7 +7,7 @@ import os
 
 import pytest
 import torch
-from cpu_kernels import cpu_is_gpu, needs_binary  # noqa: F401
+from cpu_kernels import needs_binary
 from served import switch
 
 import convt_ext
@@ -256,7 +256,7 @@ def test_merging_keeps_the_later_entry(tmp_path, capsys):
 
 
 @pytest.fixture
-def fake_benchmark(monkeypatch, cpu_is_gpu):  # noqa: F811
+def fake_benchmark(monkeypatch, cpu_is_gpu):
     """Makes convt_ext's candidate 1 win every benchmark; returns the list of benchmarks."""
     found = []
 
