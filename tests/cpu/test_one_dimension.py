@@ -1,4 +1,4 @@
-"""`conv_transpose1d` and its modules: PyTorch's values, strides, errors and gradients. On the CPU."""
+"""`conv_transpose1d`: PyTorch's values, strides, errors and gradients. On the CPU. test_modules.py has its modules."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
-from convt_ext import ConvTranspose1d, LazyConvTranspose1d, flags, geometry, ops
+from convt_ext import ConvTranspose1d, flags, geometry
 from convt_ext import conv_transpose1d as ours
-
-__all__ = ["cpu_is_gpu"]
 
 CASES = {
     "plain": {},
@@ -47,14 +45,6 @@ def transposed(tensor, *order):
     """Returns an equal tensor with other strides."""
     inverse = [order.index(axis) for axis in range(len(order))]
     return tensor.permute(order).contiguous().permute(inverse)
-
-
-@pytest.fixture(params=["pytorch", "ours"])
-def server(request):
-    """Selects the implementation: PyTorch's operator, or convt_ext's ops."""
-    if request.param == "ours":
-        request.getfixturevalue("cpu_is_gpu")
-    return request.param
 
 
 @each_case
@@ -261,76 +251,6 @@ def test_export(cpu_is_gpu, precision, strict):
         assert "convt_ext.forward" in program.graph_module.code
 
 
-SETTINGS = [
-    {"stride": 2, "padding": 1},
-    {"stride": (3,), "output_padding": (2,), "bias": False},
-    {"stride": 2, "groups": 2, "dilation": 2},
-    {"dtype": torch.float64},
-]
-
-
-def both(precision=None, **settings):
-    """Returns equal layers of PyTorch and of convt_ext, from one seed."""
-    torch.manual_seed(0)
-    theirs = nn.ConvTranspose1d(4, 6, 3, **settings)
-    torch.manual_seed(0)
-    return theirs, ConvTranspose1d(4, 6, 3, precision=precision, **settings)
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_module(server, settings):
-    theirs, mine = both(**settings)
-    assert isinstance(mine, nn.ConvTranspose1d)
-    assert repr(mine) == repr(theirs)
-    x = operands(dtype=settings.get("dtype", torch.float32))[0]
-    for one in (x, x[0]):
-        assert torch.equal(mine(one), theirs(one))
-    for other in (copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
-        assert type(other) is ConvTranspose1d
-        assert torch.equal(other(x), theirs(x))
-    assert list(mine.state_dict()) == list(theirs.state_dict())
-    theirs.load_state_dict(mine.state_dict())
-    mine.load_state_dict(theirs.state_dict())
-
-
-@pytest.mark.parametrize("size", [(18,), [17], (2, 6, 18), (16,), (20,), (9, 9)])
-def test_output_size(size):
-    theirs, mine = both(stride=2)
-    x = operands()[0]
-    found, expected = (bad_input.outcome(layer, x, size) for layer in (mine, theirs))
-    assert torch.equal(found, expected) if isinstance(expected, torch.Tensor) else found == expected
-
-
-def test_module_arguments():
-    *mine, precision, backend = inspect.signature(ConvTranspose1d).parameters.values()
-    theirs = list(inspect.signature(nn.ConvTranspose1d).parameters.values())
-    assert [(one.name, one.default) for one in mine] == [(one.name, one.default) for one in theirs]
-    assert {one.kind for one in (precision, backend)} == {inspect.Parameter.KEYWORD_ONLY}
-    assert "precision='exact', backend='torch'" in repr(ConvTranspose1d(1, 1, 1, precision="exact", backend="torch"))
-    for arguments in ({"padding_mode": "reflect"}, {"groups": 3}):
-        expected = bad_input.outcome(nn.ConvTranspose1d, 4, 6, 3, **arguments)
-        assert bad_input.outcome(ConvTranspose1d, 4, 6, 3, **arguments) == expected
-    theirs, mine = both()
-    theirs.padding_mode = mine.padding_mode = "reflect"
-    assert bad_input.outcome(mine, operands()[0]) == bad_input.outcome(theirs, operands()[0])
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_scripts():
-    _, mine = both(stride=2)
-    x = operands()[0]
-    assert torch.equal(torch.jit.script(mine)(x), mine(x))
-
-
-def test_lazy_module():
-    layer = LazyConvTranspose1d(6, 3, stride=2, precision="exact")
-    converted = convt_ext.convert(nn.LazyConvTranspose1d(6, 3, stride=2))
-    for one in (layer, converted):
-        assert one(operands()[0]).shape == (2, 6, 19)
-        assert type(one) is ConvTranspose1d
-    assert (layer.precision, converted.precision) == ("exact", None)
-
-
 class Subclass(nn.ConvTranspose1d):
     def extra_repr(self):
         return "mine"
@@ -427,7 +347,6 @@ def test_a_mode_sees_one_call_of_pytorchs_function():
     assert torch.Tensor.unsqueeze not in seen
 
 
-@pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 def test_calls_of_both_dimensions_do_not_share_decisions(cpu_is_gpu):
     """A one-dimensional batch has the size of an unbatched image."""
     x, weight, _ = operands()
