@@ -71,11 +71,8 @@ def test_the_memory_format_is_that_of_height_1(cpu_is_gpu):
 
 
 def test_signature():
-    *_, precision, backend, residual, activation = inspect.signature(ours).parameters.values()
-    assert str(inspect.signature(ours)).replace("conv_transpose2d", "") == str(
-        inspect.signature(convt_ext.conv_transpose2d)
-    )
-    assert {one.kind for one in (precision, backend, residual, activation)} == {inspect.Parameter.KEYWORD_ONLY}
+    of_1d, of_2d = (inspect.signature(one) for one in (ours, convt_ext.conv_transpose2d))
+    assert str(of_1d).replace("conv_transpose2d", "") == str(of_2d)
 
 
 BAD = {
@@ -122,24 +119,19 @@ def test_errors_are_pytorchs(server, row):
         assert torch.equal(by_enable, expected)
     else:
         assert found == by_enable == expected
-
-
-def test_errors_name_the_function():
-    x, weight, _ = operands()
-    for args in ((x[None], weight), (x[0, 0], weight)):
-        assert "conv_transpose1d" in bad_input.outcome(ours, *args)[1]
+        assert row not in ("input_1d", "input_4d") or "conv_transpose1d" in found[1]
 
 
 def test_errors_of_our_keywords(cpu_is_gpu):
     x, weight, _ = operands()
-    with pytest.raises(ValueError, match="precision must be one of"):
-        ours(x, weight, precision="fast")
-    with pytest.raises(ValueError, match="backend must be one of"):
-        ours(x, weight, backend="ours")
-    with pytest.raises(ValueError, match="half"):
-        ours(x.double(), weight.double(), precision="half")
-    with pytest.raises(TypeError, match="residual must be a tensor"):
-        ours(x, weight, residual=1)
+    for keywords, kind, words in (
+        ({"precision": "fast"}, ValueError, "precision must be one of"),
+        ({"precision": "half"}, ValueError, "is for float16 and bfloat16"),
+        ({"backend": "ours"}, ValueError, "backend must be one of"),
+        ({"residual": 1}, TypeError, "residual must be a tensor"),
+    ):
+        with pytest.raises(kind, match=words):
+            ours(x, weight, **keywords)
     with pytest.raises(RuntimeError, match=r"precision='exact' asks for a kernel .*transform"):
         torch.func.vmap(lambda one: ours(one, weight, precision="exact"))(x)
 
@@ -179,8 +171,9 @@ def test_gradcheck_and_gradgradcheck(server):
     x, weight, bias = (one.double().requires_grad_() for one in operands(2, kernel=3))
     for one in (x[:1, :, :3], x[0, :, :3]):
         one = one.detach().requires_grad_()
-        assert gradcheck(lambda *leaves: ours(*leaves, 2, 1, 1, 2), (one, weight, bias), fast_mode=True)
-        assert gradgradcheck(lambda *leaves: ours(*leaves, 2, 1, 1, 2), (one, weight, bias), fast_mode=True)
+        for check in (gradcheck, gradgradcheck):
+            call = lambda *leaves: ours(*leaves, 2, 1, 1, 2)  # noqa: E731
+            assert check(call, (one, weight, bias), fast_mode=True, check_batched_grad=True)
 
 
 def test_transforms(server):
@@ -193,12 +186,6 @@ def test_transforms(server):
             for call in (ours, F.conv_transpose1d)
         )
         torch.testing.assert_close(found, expected)
-    leaf = x.clone().requires_grad_()
-    result = ours(leaf, weight, bias, 2)
-    grads = torch.randn(3, *result.shape)
-    (found,) = torch.autograd.grad(result, leaf, grads, is_grads_batched=True, retain_graph=True)
-    expected = [torch.autograd.grad(result, leaf, grad, retain_graph=True)[0] for grad in grads]
-    torch.testing.assert_close(found, torch.stack(expected))
 
 
 def test_autocast(server):
@@ -222,14 +209,12 @@ def test_compile(server, backend):
     torch.testing.assert_close(*results)
     assert results[0].stride() == results[1].stride()
     assert RAN.count("forward") == (4 if server == "ours" else 0)
-    gradients = [
-        torch.autograd.grad(result.square().sum(), list(one.parameters()))
-        for result, one in zip(results, (compiled, model), strict=True)
-    ]
+    for result in results:
+        result.square().sum().backward()
+    gradients = [[parameter.grad for parameter in one.parameters()] for one in (compiled, model)]
     torch.testing.assert_close(*gradients)
     with torch.no_grad():
-        torch.testing.assert_close(compiled(x), model(x))
-        torch.testing.assert_close(compiled(x[0]), model(x[0]))
+        torch.testing.assert_close((compiled(x), compiled(x[0])), (model(x), model(x[0])))
 
 
 def test_compiled_functions_with_symbolic_lengths(cpu_is_gpu):
