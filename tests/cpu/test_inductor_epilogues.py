@@ -161,6 +161,26 @@ def test_a_norm_is_two_steps(graphs, name, groups, has_bias, precision):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_residual_that_records_gradients_is_not_fused(graphs):
+    operands, residual = named("k4s2p1").tensors(), RESULT.clone().requires_grad_()
+    found = torch.compile(lambda r, *t: ours(*t, 2, 1).relu() + r, fullgraph=True)(residual, *operands)
+    assert [operations(graph) for graph in graphs] == ["CLAMP"]
+    assert torch.equal(*torch.autograd.grad(found.sum(), residual), torch.ones(SIZE))
+
+
+def test_recording_that_ends_inside_the_program_is_no_obstacle(graphs):
+    operands = [tensor.requires_grad_() for tensor in named("k4s2p1").tensors()]
+
+    def call(function, *tensors):
+        with torch.no_grad():
+            result = function(*tensors, 2, 1).relu()
+        return result * tensors[0].mean()
+
+    found = torch.compile(functools.partial(call, ours), fullgraph=True)(*operands)
+    assert [operations(graph) for graph in graphs] == ["CLAMP"]
+    torch.testing.assert_close(found, call(F.conv_transpose2d, *operands), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_formats_are_those_of_pytorchs(layout):
     x, weight, bias = named("k4s2p1").tensors()
