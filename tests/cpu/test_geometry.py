@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from python_process import run
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from convt_ext.geometry import (
@@ -44,8 +42,7 @@ import sys
 from convt_ext.geometry import surely
 print(surely(True), surely(False), "torch.fx.experimental.symbolic_shapes" in sys.modules)
 """
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["True", "False", "False"]
+    assert run(script).split() == ["True", "False", "False"]
 
 
 @settings(max_examples=1000, deadline=None)

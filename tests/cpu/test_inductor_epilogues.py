@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
 from cases import named
+from python_process import run
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._inductor import config
@@ -129,14 +127,18 @@ CALLS = [
 ]
 
 
+def check(graphs, after, expected_operations, operands, arguments=(2, 1), **keywords):
+    """The compiled call has these steps, and the result of PyTorch's functions."""
+    with torch.no_grad():
+        call = torch.compile(lambda *t: after(ours(*t, *arguments, **keywords)), fullgraph=True)
+        found, expected = call(*operands), after(F.conv_transpose2d(*operands, *arguments))
+    assert [operations(graph) for graph in graphs] == [expected_operations]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(("expected", "expression", "precision"), CALLS)
 def test_fused(graphs, expected, expression, precision):
-    after, operands = eval(f"lambda y: {expression}"), named("k4s2p1").tensors()
-    with torch.no_grad():
-        call = torch.compile(lambda *t: after(ours(*t, 2, 1, precision=precision)), fullgraph=True)
-        found, by_torch = call(*operands), after(F.conv_transpose2d(*operands, 2, 1))
-    assert [operations(graph) for graph in graphs] == [expected]
-    torch.testing.assert_close(found, by_torch, rtol=1e-5, atol=1e-5)
+    check(graphs, eval(f"lambda y: {expression}"), expected, named("k4s2p1").tensors(), precision=precision)
 
 
 NORMS = {
@@ -150,15 +152,9 @@ NORMS = {
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("precision", [None, "exact"])
 def test_a_norm_is_two_steps(graphs, name, groups, has_bias, precision):
-    after, expected_operations = NORMS[name]
-    arguments = 2, 1, 0, groups
     operands = drawn(2, 4, 5, 6), drawn(4, CHANNELS // groups, 4, 4), drawn(CHANNELS) if has_bias else None
-    with torch.no_grad():
-        call = torch.compile(lambda *t: after(ours(*t, *arguments, precision=precision)), fullgraph=True)
-        found, expected = call(*operands), after(F.conv_transpose2d(*operands, *arguments))
-    assert [operations(graph) for graph in graphs] == [expected_operations]
+    check(graphs, *NORMS[name], operands, (2, 1, 0, groups), precision=precision)
     assert not any(node.target is F.batch_norm for graph in graphs for node in graph.nodes)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_residual_that_records_gradients_is_not_fused(graphs):
@@ -272,13 +268,9 @@ def test_programs_that_run_without_python_have_no_op_made_of_it():
 @pytest.mark.parametrize(("value", "is_off"), [("", False), ("auto", False), ("bare", True)])
 def test_one_variable_switches_it_off(value, is_off):
     program = (
-        "from convt_ext.compile import fusion; fusion.install(); print(fusion.config.pre_grad_custom_pass is None)"
+        "from convt_ext.compile.fusion import config, install; install(); print(config.pre_grad_custom_pass is None)"
     )
-    environment = {**os.environ, "CONVT_EXT_COMPILE": value}
-    run = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300, check=True
-    )
-    assert run.stdout.split() == [str(is_off)]
+    assert run(program, CONVT_EXT_COMPILE=value).split() == [str(is_off)]
 
 
 ACTIVATIONS = ("F.relu(y)", "F.relu(y, inplace=True)", "y.relu()", "F.relu6(y)", "F.hardtanh(y)",

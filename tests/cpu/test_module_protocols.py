@@ -147,7 +147,7 @@ def test_a_replica_is_not_frozen():
 
 
 def test_calls_of_functions_begin_with_none(cpu_is_gpu):
-    """The docstring promises it."""
+
     x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
     with use_precision("aten"), torch.no_grad():
         in_thread(lambda: convt_ext.conv_transpose2d(x, weight))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import subprocess
-import sys
 import weakref
 
 import pytest
 import torch
 from cases import each_case
 from cpu_kernels import needs_binary
+from python_process import run
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from convt_ext import _driver, _extension, build_info, ops
@@ -106,14 +104,7 @@ def test_version_of_the_driver(monkeypatch):
 @pytest.mark.parametrize(("value", "disabled"), [("1", True), ("0", False)])
 def test_disabled_by_the_environment(value, disabled):
     script = "import convt_ext; print(convt_ext._extension.DISABLED)"
-    environment = {**os.environ, "CONVT_EXT_DISABLE": value}
-    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == str(disabled)
-
-
-def test_old_torch_is_one_line(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
-    assert _extension._load() == "convt_ext needs torch >= 2.10 and found torch 2.9.1+cu128: upgrade torch"
+    assert run(script, CONVT_EXT_DISABLE=value).strip() == str(disabled)
 
 
 def test_missing_binary_is_one_line(monkeypatch, tmp_path):

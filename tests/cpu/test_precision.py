@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
+from python_process import run
 from scope_requests import requested
 from served import tf32
 
@@ -114,9 +113,7 @@ print(json.dumps(found))
 
 
 def test_switches_of_float32():
-    lines = json.dumps([line for line, _ in SWITCHES])
-    run = subprocess.run([sys.executable, "-c", _SCRIPT], input=lines, capture_output=True, text=True, check=True)
-    found = json.loads(run.stdout)
+    found = json.loads(run(_SCRIPT, input=json.dumps([line for line, _ in SWITCHES])))
     for (line, expected), (hopper, turing) in zip(SWITCHES, found, strict=True):
         assert hopper == expected, line
         assert turing in ("ieee", "aten"), line  # TF32 came after Turing

@@ -45,8 +45,12 @@ OF_EARLIER_SOURCES = {"sources": "f" * 16, "gpu": "NVIDIA H200", "tests": {"a": 
         ({**OF_EARLIER_SOURCES, "sources": "0123456789abcdef"}, "failed: the report has no gpus"),
         (make_report(outcome="skipped"), "failed: no test of the report passed"),
         (make_report(tests=()), "failed: no test of the report passed"),
+        (
+            make_report(["tests/gpu/test_a.py::test_other"]),
+            "failed: tests/gpu/test_a.py has 1 tests, and the report is about 1 others",
+        ),
     ],
-    ids=["absent", "older_kind", "lacks_a_key", "all_skipped", "empty"],
+    ids=["absent", "older_kind", "lacks_a_key", "all_skipped", "empty", "another_name"],
 )
 def test_a_report_that_is_not_current_has_a_reason(report, why):
     """test_gpu_status.py has the other reasons."""
@@ -67,11 +71,6 @@ def test_every_skip_for_want_of_a_second_gpu_is_the_markers():
     texts = {path.name: path.read_text() for path in (CHECKOUT / "tests/gpu").glob("*.py")}
     assert any("pytest.mark.needs_two_gpus" in text for text in texts.values())
     assert [name for name, text in texts.items() if "device_count" in text] == []
-
-
-def test_a_test_with_another_name_is_noticed():
-    why = "failed: tests/gpu/test_a.py has 1 tests, and the report is about 1 others"
-    assert status(make_report(), collected=["tests/gpu/test_a.py::test_other"]) == why
 
 
 def test_shards_join():
