@@ -6,27 +6,21 @@ test_frozen.py tests when copies are made and dropped.
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import torch
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 from torch import nn
 from torch._inductor import config
 
 import convt_ext
-from convt_ext import ConvTranspose2d, convert, planner
+from convt_ext import ConvTranspose2d, convert
 from convt_ext.compile import mode
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu", "packing")
-__all__ = ["cpu_is_gpu"]
 
 PACKS, PACKED = "forward_packing", "forward_packed"
-
-
-@pytest.fixture
-def packing(monkeypatch):
-    """A planner with plans that pack the weight of `layer`."""
-    monkeypatch.setattr(planner, "best_plan", lambda *_, **__: planner.BestPlan(1.0, 0.0, 4 * 6 * 9 * 4))
 
 
 def layer() -> ConvTranspose2d:
@@ -45,9 +39,14 @@ def with_norm(*others: nn.Module) -> nn.Sequential:
 X = torch.randn(2, 4, 5, 6, generator=torch.Generator().manual_seed(1))
 
 
+def call_model(model):
+    return model(X)
+
+
 @torch.no_grad()
-def check(frozen, plain, first, second, call=lambda model: model(X)):
-    """Two calls run the ops `first` and `second`, with the results of `plain`, before and after a write."""
+def check(plain, first, second, call=call_model, frozen_by=lambda model: model, plain_by=lambda model: model):
+    """Two calls of a frozen copy run the ops `first` and `second`, with the results of `plain`, also after a write."""
+    frozen, plain = frozen_by(convt_ext.freeze(copy.deepcopy(plain))), plain_by(plain)
     for factor in (1, 0.5):
         for model in (frozen, plain):
             for weight in model.parameters():
@@ -66,15 +65,12 @@ def autocast(model):
 
 
 def test_autocast_packs_the_cast_weight():
-    plain = layer()
-    frozen = convt_ext.freeze(copy.deepcopy(plain))
-    check(frozen, plain, [PACKS], [PACKED], autocast)
-    assert [one.weight.dtype for one in frozen._frozen._casts.values()] == [torch.bfloat16]
+    check(layer(), [PACKS], [PACKED], autocast)
 
 
 @torch.no_grad()
-def test_autocast_casts_a_weight_that_no_kernel_packs_once(monkeypatch):
-    monkeypatch.setattr(planner, "best_plan", lambda *_, **__: planner.BestPlan(1.0, 0.0, 0))
+def test_autocast_casts_a_weight_that_no_kernel_packs_once(packing):
+    packing["packed"] = 0
     frozen = convt_ext.freeze(layer())
     results = []
     for _ in range(2):
@@ -82,6 +78,7 @@ def test_autocast_casts_a_weight_that_no_kernel_packs_once(monkeypatch):
         (cast,) = frozen._frozen._casts.values()
         results.append(cast.weight)
     assert results[1] is results[3]
+    assert results[1].dtype is torch.bfloat16
     torch.testing.assert_close(results[0], results[2], rtol=0, atol=0)
 
 
@@ -92,40 +89,34 @@ def test_autocast_of_a_call_that_records_gradients_casts_the_parameter():
     assert not frozen._frozen._casts
 
 
-def test_steps_are_fused_with_a_packed_weight():
-    plain = convert(nn.Sequential(layer(), nn.ReLU()), fuse=True)
-    frozen = convt_ext.freeze(copy.deepcopy(plain))
-    check(frozen, plain, [PACKS, "steps"], [PACKED, "steps"])
-    check(frozen, plain, [PACKS, "steps"], [PACKED, "steps"], autocast)
+each_call = pytest.mark.parametrize("call", [call_model, autocast], ids=["float32", "autocast"])
 
 
-def test_a_folded_weight_is_packed():
+@each_call
+def test_steps_are_fused_with_a_packed_weight(call):
+    check(convert(nn.Sequential(layer(), nn.ReLU()), fuse=True), [PACKS, "steps"], [PACKED, "steps"], call)
+
+
+@each_call
+def test_a_folded_weight_is_packed(call):
     torch.manual_seed(0)
-    plain = with_norm()
-    check(convt_ext.freeze(copy.deepcopy(plain)), plain, [PACKS], [PACKED])
-    plain = with_norm(nn.ReLU())
-    frozen = convt_ext.freeze(copy.deepcopy(plain))
-    check(frozen, plain, [PACKS, "steps"], [PACKED, "steps"])
-    check(frozen, plain, [PACKS, "steps"], [PACKED, "steps"], autocast)
+    check(with_norm(), [PACKS], [PACKED])
+    check(with_norm(nn.ReLU()), [PACKS, "steps"], [PACKED, "steps"], call)
 
 
 def test_a_residual_has_the_plan_for_residuals():
-    plain = layer()
-    frozen = convt_ext.freeze(copy.deepcopy(plain))
     residual = torch.randn(2, 6, 11, 13)
 
     def call(model):
         return convt_ext.conv_transpose2d(X, model.weight, model.bias, 2, residual=residual)
 
-    check(frozen, plain, ["forward", "steps"], ["forward", "steps"], call)
+    check(layer(), ["forward", "steps"], ["forward", "steps"], call)
 
 
 def test_functional_calls_with_the_frozen_parameter():
-    plain = layer()
-    frozen = convt_ext.freeze(copy.deepcopy(plain))
-    check(frozen, plain, [PACKS], [PACKED], lambda one: convt_ext.conv_transpose2d(X, one.weight, one.bias, 2))
+    check(layer(), [PACKS], [PACKED], lambda one: convt_ext.conv_transpose2d(X, one.weight, one.bias, 2))
     with convt_ext.enabled():
-        check(frozen, plain, [PACKS], [PACKED], lambda one: nn.functional.conv_transpose2d(X, one.weight, one.bias, 2))
+        check(layer(), [PACKS], [PACKED], lambda one: nn.functional.conv_transpose2d(X, one.weight, one.bias, 2))
 
 
 def test_layers_that_share_a_weight_share_its_copies():
@@ -143,13 +134,12 @@ def compiled(model, **options):
 
 
 @pytest.mark.parametrize("then", [False, True])
-@pytest.mark.parametrize("call", [lambda model: model(X), autocast], ids=["float32", "autocast"])
+@each_call
 def test_compiled_programs_use_the_copies(monkeypatch, then, call):
     monkeypatch.setattr(mode, "MODE", mode.FUSED)
     plain = nn.Sequential(layer(), nn.ReLU()) if then else layer()
-    frozen = convt_ext.freeze(copy.deepcopy(plain))
     steps = ["steps"] if then else []
-    check(compiled(frozen), plain, [PACKS, *steps], [PACKED, *steps], call)
+    check(plain, [PACKS, *steps], [PACKED, *steps], call, frozen_by=compiled)
 
 
 @torch.no_grad()
@@ -163,23 +153,20 @@ def test_a_program_is_compiled_again_after_unfreezing():
     assert RAN == ["forward"]
 
 
-@pytest.mark.parametrize("call", [lambda model: model(X), autocast], ids=["float32", "autocast"])
+@each_call
 def test_cuda_graphs_read_the_parameter(call):
-    plain = layer()
-    frozen = convt_ext.freeze(copy.deepcopy(plain))
     with config.patch({"triton.cudagraphs": True}):
-        check(compiled(frozen), plain, ["forward"], ["forward"], call)
+        check(layer(), ["forward"], ["forward"], call, frozen_by=compiled)
 
 
-@pytest.mark.parametrize("call", [lambda model: model(X), autocast], ids=["float32", "autocast"])
+@each_call
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_the_original_in_a_program_reads_the_parameter(monkeypatch, backend, call):
     monkeypatch.setattr(mode, "MODE", mode.ORIGINAL)
-    plain = layer()
-    frozen = convt_ext.freeze(copy.deepcopy(plain))
     expected = [] if backend == "inductor" else ["forward"]
-    program = compiled(frozen, backend=backend)
-    check(program, torch.compile(plain, backend=backend, fullgraph=True), expected, expected, call)
+    by = functools.partial(torch.compile, backend=backend, fullgraph=True)
+    torch._dynamo.reset()
+    check(layer(), expected, expected, call, by, by)
 
 
 def test_compiled_training_does_not_use_them():

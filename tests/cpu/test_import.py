@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from cpu.python_process import run
 from cpu_kernels import needs_binary
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -48,12 +47,6 @@ assert cpu_kernels.RAN.count("grad_weight") == 2, cpu_kernels.RAN
 assert type(x.grad) is torch.Tensor and x.grad.device.type == "cpu"
 assert x.grad.isfinite().all() and not x.grad.is_inference()
 """
-
-
-def run(script):
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    return found.stdout
 
 
 @needs_binary

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import each_case, named
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 from functorch.compile import make_boxed_func
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
@@ -24,10 +24,6 @@ from convt_ext import conv_transpose2d as ours
 from convt_ext.compile import inductor, mode, traced_ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
-__all__ = ["cpu_is_gpu"]
-
-# The functions that our ops are in a program.
-FORWARD, BACKWARD, FORWARD_THEN = "run_forward", "run_backward", "run_forward_then"
 
 
 def code_of(run):
@@ -72,7 +68,7 @@ def test_a_bias_is_fused_with_what_comes_next_or_left_to_the_op(after, is_fused)
         program = torch.compile(lambda *tensors: after(ours(*tensors, 2, 1)), fullgraph=True)
         found, lines = code_of(lambda: program(x, weight, bias))
         torch.testing.assert_close(found, after(F.conv_transpose2d(x, weight, bias, 2, 1)))
-    (call,) = calls(lines, FORWARD)
+    (call,) = calls(lines, "run_forward")
     assert (", None, [" in call) == is_fused
 
 
@@ -94,36 +90,29 @@ def test_a_network_that_is_turned_to_channels_last_has_no_more_passes_than_pytor
         passes.append(num_passes(lines))
         results.append(found)
         if layer is convt_ext.ConvTranspose2d:
-            (call,) = calls(lines, FORWARD_THEN)
+            (call,) = calls(lines, "run_forward_then")
             assert call.endswith(", True, [4], [0.0, inf], [])")
             if trains:
-                (call,) = calls(lines, BACKWARD)
+                (call,) = calls(lines, "run_backward")
                 assert call.endswith(", [True, True], [True, True])")
     assert passes[0] <= passes[1]
-    for one, other in zip(*results, strict=True):
-        assert one.stride() == other.stride()
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+    assert [one.stride() for one in results[0]] == [one.stride() for one in results[1]]
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-3)
 
 
 @each_case("k4s2p1", "channels_last", "channels_last_weight", "kb75", "channel_slice", "gcd_2")
 def test_a_dynamic_batch_is_one_program(case):
     counter = CompileCounterWithBackend("inductor")
-    call = lambda x, *others: ours(x.sin(), *others, **case.arguments).relu()  # noqa: E731
+    call, by_torch = (
+        lambda x, *others, f=f: f(x.sin(), *others, **case.arguments).relu() for f in (ours, F.conv_transpose2d)
+    )
     program = torch.compile(call, backend=counter, fullgraph=True, dynamic=True)
-    x, weight, bias = (tensor if tensor is None else tensor.requires_grad_() for tensor in case.tensors())
+    x, weight, bias = case.tensors()
     for factor in (1, 3, 5):
-        several = x.detach().repeat(factor, 1, 1, 1)
+        several = x.repeat(factor, 1, 1, 1)
         if case.layout == "channels_last":
             several = several.to(memory_format=torch.channels_last)
-        several.requires_grad_()
-        found = program(several, weight, bias)
-        expected = F.conv_transpose2d(several.sin(), weight, bias, **case.arguments).relu()
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
-        for one, other in zip(
-            torch.autograd.grad(found.square().sum(), (several, weight)),
-            torch.autograd.grad(expected.square().sum(), (several, weight)), strict=True,
-        ):  # fmt: skip
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+        check(program, by_torch, several, weight, bias)
     assert counter.frame_count == 1
 
 
@@ -137,19 +126,33 @@ def test_operands_have_no_gaps():
     assert "empty_strided_cpu((2, 4, 33, 65), (8580, 2145, 65, 1), torch.float32)" in "".join(lines)
 
 
+def check(call, expected_call, *operands, strides=True):
+    """Compares results, strides and gradients of all operands."""
+    leaves = [None if one is None else one.detach().requires_grad_(one.is_floating_point()) for one in operands]
+    wanted = [one for one in leaves if one is not None and one.requires_grad]
+    found, expected = call(*leaves), expected_call(*leaves)
+    assert found.stride() == expected.stride() or not strides
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    grads = [torch.autograd.grad(result.square().sum(), wanted) for result in (found, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-2)
+
+
 def compiled_gradients(layout):
     """Checks result and gradients of a compiled program against PyTorch; returns the convt_ext ops that ran."""
-    x, weight, bias = (tensor.requires_grad_() for tensor in named("k4s2p1").tensors())
-    x = x.detach().contiguous(memory_format=layout).requires_grad_()
+    x, *others = named("k4s2p1").tensors()
     torch._dynamo.reset()
     RAN.clear()
     program = torch.compile(lambda *t: ours(t[0].sin(), *t[1:], 2, 1).relu(), fullgraph=True)
-    found, expected = program(x, weight, bias), F.conv_transpose2d(x.sin(), weight, bias, 2, 1).relu()
-    assert found.stride() == expected.stride()
-    grads = [torch.autograd.grad(result.square().sum(), (x, weight, bias)) for result in (found, expected)]
-    for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+    check(
+        program,
+        lambda *t: F.conv_transpose2d(t[0].sin(), *t[1:], 2, 1).relu(),
+        x.contiguous(memory_format=layout),
+        *others,
+    )
     return set(RAN)
+
+
+each_layout = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 
 
 @pytest.fixture
@@ -160,7 +163,7 @@ def unknown_release(monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@each_layout
 def test_a_release_that_cannot_be_taught_has_pytorchs_operator(monkeypatch, unknown_release, layout):
     monkeypatch.setattr(inductor, "teach", lambda: getattr(lowering, "no_such_name"))  # noqa: B009
     with pytest.warns(RuntimeWarning, match="does not support this release of torch's compiler.*no_such_name"):
@@ -169,7 +172,7 @@ def test_a_release_that_cannot_be_taught_has_pytorchs_operator(monkeypatch, unkn
     assert "no_such_name" in str(convt_ext.explain(*named("k4s2p1").tensors(), 2, 1, precision="exact"))
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@each_layout
 @pytest.mark.parametrize("name", ["_named", "_constrain"])
 def test_the_first_graph_of_a_release_that_has_changed_is_right_too(monkeypatch, unknown_release, layout, name):
     monkeypatch.setattr(inductor, name, lambda *_: getattr(lowering, "no_such_name"))  # noqa: B009
@@ -183,30 +186,21 @@ def test_the_first_graph_of_a_release_that_has_changed_is_right_too(monkeypatch,
         inductor.teach.cache_clear()
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@each_layout
 def test_one_channel_with_an_ambiguous_format(layout):
     """Its strides match two formats; the program has the strides of the fake result."""
-    x, weight = torch.randn(2, 1, 5, 6).to(memory_format=layout), torch.randn(1, 6, 3, 3)
-    x, weight = x.requires_grad_(), weight.to(memory_format=layout).requires_grad_()
-    program = torch.compile(lambda x, weight: ours(x.sin(), weight).relu(), fullgraph=True)
-    found, expected = program(x, weight), ours(x.sin(), weight).relu()
-    grads = [torch.autograd.grad(result.square().sum(), (x, weight)) for result in (found, expected)]
-    for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+    x, weight = (torch.randn(size).to(memory_format=layout) for size in ((2, 1, 5, 6), (1, 6, 3, 3)))
+    call = lambda x, weight: ours(x.sin(), weight).relu()  # noqa: E731
+    check(torch.compile(call, fullgraph=True), call, x, weight, strides=False)
 
 
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
+@each_layout
 def test_a_batch_that_hangs_on_data(layout):
     x, weight, _ = named("k4s2p1").tensors()
-    x = torch.cat([x, x + 1]).to(memory_format=layout).requires_grad_()
-    operands = x, torch.tensor([True, False, True, True]), weight.requires_grad_()
+    x, mask = torch.cat([x, x + 1]).to(memory_format=layout), torch.tensor([True, False, True, True])
     call = lambda x, mask, weight: ours(x[mask].sin(), weight, None, 2).relu()  # noqa: E731
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        found, expected = torch.compile(call, fullgraph=True)(*operands), call(*operands)
-        assert found.stride() == expected.stride()
-        grads = [torch.autograd.grad(result.square().sum(), (x, weight)) for result in (found, expected)]
-    for one, other in zip((found, *grads[0]), (expected, *grads[1]), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-2)
+        check(torch.compile(call, fullgraph=True), call, x, mask, weight)
 
 
 def num_recomputed(layer, budget, **named) -> int:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from convt_ext import ops
-from convt_ext.geometry import input_length, kernel_length, output_length, result_is_channels_last
+from convt_ext.geometry import input_length, kernel_length, output_length
 
 AXES = [
     (size, kernel, stride, padding, output_padding, dilation)
@@ -21,18 +21,14 @@ AXES = [
 ]
 
 
-def test_the_length_of_the_output_is_pytorchs():
+def test_lengths_are_pytorchs_and_follow_from_one_another():
+    assert len(AXES) > 300
     for size, kernel, stride, padding, output_padding, dilation in AXES:
         x, weight = torch.empty(1, 1, size, 3, device="meta"), torch.empty(1, 1, kernel, 1, device="meta")
         pairs = {"stride": (stride, 1), "padding": (padding, 0), "dilation": (dilation, 1)}
-        found = F.conv_transpose2d(x, weight, **pairs, output_padding=(output_padding, 0)).shape[2]
-        assert output_length(size, kernel, stride, padding, output_padding, dilation) == found
-
-
-def test_input_and_kernel_follow_from_the_output():
-    assert len(AXES) > 300
-    for size, kernel, *arguments in AXES:
-        output = output_length(size, kernel, *arguments)
+        output = F.conv_transpose2d(x, weight, **pairs, output_padding=(output_padding, 0)).shape[2]
+        arguments = stride, padding, output_padding, dilation
+        assert output_length(size, kernel, *arguments) == output
         assert input_length(output, kernel, *arguments) == size
         assert kernel_length(output, size, *arguments) == kernel
 
@@ -52,13 +48,3 @@ def test_fake_gradients_have_the_sizes_of_what_they_are_gradients_of(channels_la
     ):
         assert found.shape == expected.shape
         assert found.is_contiguous(memory_format=format_of)
-
-
-@pytest.mark.parametrize(
-    ("output_padding", "stride"), [((2, 0), (2, 2)), ((0, 2), (2, 2)), ((3, 0), (2, 4)), ((0, 3), (4, 2))]
-)
-def test_an_output_padding_that_reaches_its_stride_ends_channels_last(output_padding, stride):
-    """PyTorch then runs an algorithm that supports only contiguous tensors; a smaller output_padding does not."""
-    of = ((1, 8, 5, 5), (200, 1, 40, 8), (8, 8, 3, 3), (72, 9, 3, 1), torch.float32, stride)
-    assert not result_is_channels_last(*of, output_padding, True)
-    assert result_is_channels_last(*of, (1, 1), True)

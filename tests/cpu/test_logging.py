@@ -6,11 +6,8 @@ import logging
 
 import pytest
 import torch
-from cpu_kernels import cpu_is_gpu
 
 from convt_ext import conv_transpose2d, functional
-
-__all__ = ["cpu_is_gpu"]
 
 
 @pytest.fixture

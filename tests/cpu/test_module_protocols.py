@@ -10,14 +10,12 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
-from cpu_kernels import CODES, cpu_is_gpu
+from cpu_kernels import CODES
 from torch import nn
 
 import convt_ext
-from convt_ext import ConvTranspose2d, convert, use_precision
+from convt_ext import ConvTranspose1d, ConvTranspose2d, convert, use_precision
 from convt_ext.precision import CODES as CODE_OF
-
-__all__ = ["cpu_is_gpu"]
 
 
 def stored(module):
@@ -45,12 +43,23 @@ def test_a_copy_of_a_compiled_module_has_its_own_weights(copier):
     assert not torch.equal(layer(x), torch.zeros(1, 6, 5, 5))
 
 
+@pytest.mark.parametrize("copier", COPIERS)
+@pytest.mark.parametrize("kind", [ConvTranspose1d, ConvTranspose2d])
+def test_copies(copier, kind):
+    layer = kind(4, 6, 3, stride=2, precision="aten").eval()
+    other = COPIERS[copier](layer)
+    assert type(other) is kind
+    assert (other.precision, other.training) == ("aten", False)
+    x = torch.randn(1, 4, 3, 3) if kind is ConvTranspose2d else torch.randn(1, 4, 3)
+    assert torch.equal(other(x), layer(x))
+
+
 def test_swapped_parameters_take_part():
     layer = ConvTranspose2d(4, 6, 3)
     x = torch.randn(2, 4, 5, 6)
     torch.utils.swap_tensors(layer.weight, nn.Parameter(torch.randn(4, 6, 3, 3)))
     torch.testing.assert_close(layer(x), F.conv_transpose2d(x, layer.weight, layer.bias))
-    layer.share_memory()
+    assert layer.share_memory() is layer
     assert layer.weight.is_shared()
     torch.testing.assert_close(layer(x), F.conv_transpose2d(x, layer.weight, layer.bias))
 
@@ -77,71 +86,68 @@ def in_thread(call):
     return found[0]
 
 
-@pytest.mark.usefixtures("cpu_is_gpu")
-class TestPrecisionOfReplicas:
-    def codes(self, replica, x):
-        CODES.clear()
-        with torch.no_grad():
-            in_thread(lambda: replica(x))
-        return CODES[:]
+def codes(replica, x=None):
+    """Returns the precisions of the calls of a replica in another thread."""
+    CODES.clear()
+    with torch.no_grad():
+        in_thread(lambda: replica(torch.randn(2, 4, 5, 6) if x is None else x))
+    return CODES[:]
 
-    @pytest.mark.parametrize("fuse", [False, True])
-    def test_it_is_that_of_the_caller(self, fuse):
-        model = convert(nn.Sequential(nn.ConvTranspose2d(4, 6, 3), nn.ReLU()), fuse=fuse).eval()
-        x = torch.randn(2, 4, 5, 6)
-        with use_precision("aten"):
-            inside = replica_of(model)
-            of_replica = in_thread(lambda: replica_of(inside))
-        for replica in (inside, of_replica):
-            assert self.codes(replica, x) == [CODE_OF["aten"]]
-        assert self.codes(replica_of(model), x) == [CODE_OF["ieee"]]
-        with use_precision("aten"), use_precision(None):
-            assert self.codes(replica_of(model), x) == [CODE_OF["ieee"]]
 
-    def test_a_precision_of_its_own_comes_first(self):
-        x = torch.randn(2, 4, 5, 6)
-        layer = ConvTranspose2d(4, 6, 3, precision="tf32x3")
-        with use_precision("aten"):
-            replica = replica_of(layer)
-        assert self.codes(replica, x) == [CODE_OF["tf32x3"]]
+@pytest.mark.parametrize("fuse", [False, True])
+def test_the_precision_of_a_replica_is_that_of_the_caller(cpu_is_gpu, fuse):
+    model = convert(nn.Sequential(nn.ConvTranspose2d(4, 6, 3), nn.ReLU()), fuse=fuse).eval()
+    with use_precision("aten"):
+        inside = replica_of(model)
+        of_replica = in_thread(lambda: replica_of(inside))
+    compiled = torch.compile(lambda x: inside(x), backend="eager", fullgraph=True)
+    for replica in (inside, of_replica, compiled):
+        assert codes(replica) == [CODE_OF["aten"]]
+    assert codes(replica_of(model)) == [CODE_OF["ieee"]]
+    with use_precision("aten"), use_precision(None):
+        assert codes(replica_of(model)) == [CODE_OF["ieee"]]
 
-    @pytest.mark.parametrize(("inner", "expected"), [("tf32", "tf32"), (None, "ieee")])
-    def test_a_scope_within_the_thread_comes_first(self, inner, expected):
-        class Model(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.up = ConvTranspose2d(4, 6, 3)
 
-            def forward(self, x):
-                with use_precision(inner):
-                    return self.up(x)
+class InScope(nn.Module):
+    def __init__(self, precision):
+        super().__init__()
+        self.up, self.precision = ConvTranspose2d(4, 6, 3), precision
 
-        with use_precision("aten"):
-            replica = replica_of(Model())
-        assert self.codes(replica, torch.randn(2, 4, 5, 6)) == [CODE_OF[expected]]
+    def forward(self, x):
+        with use_precision(self.precision):
+            return self.up(x)
 
-    def test_a_precision_of_another_dtype_is_ignored_in_flags(self):
-        """Unlike a keyword, which would be an error."""
-        layer = ConvTranspose2d(4, 6, 3, dtype=torch.float64)
-        with use_precision("tf32"):
-            replica = replica_of(layer)
-        assert self.codes(replica, torch.randn(2, 4, 5, 6, dtype=torch.float64)) == [CODE_OF["ieee"]]
 
-    def test_compiled_code_sees_it(self):
-        with use_precision("aten"):
-            replica = replica_of(ConvTranspose2d(4, 6, 3))
-        compiled = torch.compile(lambda x: replica(x), backend="eager", fullgraph=True)
-        assert self.codes(compiled, torch.randn(2, 4, 5, 6)) == [CODE_OF["aten"]]
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (lambda: ConvTranspose2d(4, 6, 3, precision="tf32x3"), "tf32x3"),
+        (lambda: InScope("tf32"), "tf32"),
+        (lambda: InScope(None), "ieee"),
+    ],
+    ids=["its own", "a scope in the thread", "an empty scope in the thread"],
+)
+def test_a_precision_that_comes_before_that_of_the_caller(cpu_is_gpu, model, expected):
+    with use_precision("aten"):
+        replica = replica_of(model())
+    assert codes(replica) == [CODE_OF[expected]]
 
-    def test_a_replica_is_not_frozen(self):
-        layer = ConvTranspose2d(4, 6, 3).eval()
-        convt_ext.freeze(layer)
-        assert layer._replicate_for_data_parallel()._frozen is None
-        assert layer._frozen is not None
+
+def test_a_precision_of_another_dtype_is_ignored_in_flags(cpu_is_gpu):
+    """Unlike a keyword, which would be an error."""
+    with use_precision("tf32"):
+        replica = replica_of(ConvTranspose2d(4, 6, 3, dtype=torch.float64))
+    assert codes(replica, torch.randn(2, 4, 5, 6, dtype=torch.float64)) == [CODE_OF["ieee"]]
+
+
+def test_a_replica_is_not_frozen():
+    layer = convt_ext.freeze(ConvTranspose2d(4, 6, 3).eval())
+    assert layer._replicate_for_data_parallel()._frozen is None
+    assert layer._frozen is not None
 
 
 def test_calls_of_functions_begin_with_none(cpu_is_gpu):
-    """The docstring promises it."""
+
     x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
     with use_precision("aten"), torch.no_grad():
         in_thread(lambda: convt_ext.conv_transpose2d(x, weight))

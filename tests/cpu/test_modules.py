@@ -1,4 +1,4 @@
-"""modules.py: convt_ext.ConvTranspose2d differs from PyTorch's only in the implementation."""
+"""modules.py: convt_ext's modules differ from PyTorch's only in the implementation."""
 
 from __future__ import annotations
 
@@ -12,118 +12,121 @@ import pytest
 import torch
 from torch import nn
 
-from convt_ext import ConvTranspose2d, conv_transpose2d, convert
-from convt_ext.modules import LazyConvTranspose2d
+from convt_ext import (
+    ConvTranspose1d,
+    ConvTranspose2d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    conv_transpose2d,
+    convert,
+)
 
+LAYERS = {1: (nn.ConvTranspose1d, ConvTranspose1d), 2: (nn.ConvTranspose2d, ConvTranspose2d)}
+LAZY = {1: (nn.LazyConvTranspose1d, LazyConvTranspose1d), 2: (nn.LazyConvTranspose2d, LazyConvTranspose2d)}
 SETTINGS = [
-    {"stride": 2, "padding": 1},
-    {"stride": (2, 3), "padding": (1, 2), "output_padding": (1, 2), "bias": False},
-    {"stride": 2, "groups": 2, "dilation": (2, 1)},
-    {"dtype": torch.float64},
+    (1, {"stride": 2, "padding": 1}),
+    (1, {"stride": (3,), "output_padding": (2,), "bias": False}),
+    (1, {"stride": 2, "groups": 2, "dilation": 2}),
+    (1, {"dtype": torch.float64}),
+    (2, {"stride": 2, "padding": 1}),
+    (2, {"stride": (2, 3), "padding": (1, 2), "output_padding": (1, 2), "bias": False}),
+    (2, {"stride": 2, "groups": 2, "dilation": (2, 1)}),
+    (2, {"dtype": torch.float64}),
 ]
+each_dims = pytest.mark.parametrize("dims", [1, 2])
 
 
-def both(precision=None, **settings):
+def both(dims, precision=None, **settings):
     """Returns equal layers of PyTorch and of convt_ext, from one seed."""
+    theirs, ours = LAYERS[dims]
     torch.manual_seed(0)
-    theirs = nn.ConvTranspose2d(4, 6, (3, 4), **settings)
+    one = theirs(4, 6, (3, 4)[-dims:], **settings)
     torch.manual_seed(0)
-    return theirs, ConvTranspose2d(4, 6, (3, 4), precision=precision, **settings)
+    return one, ours(4, 6, (3, 4)[-dims:], precision=precision, **settings)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_same_parameters_and_result(settings):
-    theirs, ours = both(**settings)
-    assert isinstance(ours, nn.ConvTranspose2d)
+def image(dims, dtype=None):
+    return torch.randn(2, 4, *(5, 6)[-dims:], dtype=dtype)
+
+
+@pytest.mark.parametrize(("dims", "settings"), SETTINGS)
+def test_same_parameters_and_result(server, dims, settings):
+    theirs, ours = both(dims, **settings)
+    assert isinstance(ours, LAYERS[dims][0])
+    assert repr(ours) == repr(theirs)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(mine, other)
-    x = torch.randn(2, 4, 5, 6, dtype=settings.get("dtype"))
+    x = image(dims, settings.get("dtype"))
     assert torch.equal(ours(x), theirs(x))
     assert torch.equal(ours(x[0]), theirs(x[0]))
     ours.load_state_dict(theirs.state_dict())
     theirs.load_state_dict(ours.state_dict())
 
 
-def test_constructor_accepts_pytorchs_arguments():
+def test_constructor_accepts_positional_arguments():
     positional = ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64)
     assert positional.weight.dtype is torch.float64
     assert (positional.groups, positional.bias) == (2, None)
     with pytest.raises(TypeError):
         ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64, "exact")
-    for arguments in ({"padding_mode": "reflect"}, {"groups": 3}, {"groups": 0}):
-        theirs = bad_input.outcome(nn.ConvTranspose2d, 4, 6, 3, **arguments)
-        assert bad_input.outcome(ConvTranspose2d, 4, 6, 3, **arguments) == theirs
 
 
-def test_constructor_has_pytorchs_signature():
+@each_dims
+def test_signatures_and_errors_are_pytorchs(dims):
     """The names, the order and the defaults are PyTorch's; the others are keywords."""
-    *mine, precision, backend = inspect.signature(ConvTranspose2d).parameters.values()
-    theirs = list(inspect.signature(nn.ConvTranspose2d).parameters.values())
+    of_pytorch, of_ours = LAYERS[dims]
+    *mine, precision, backend = inspect.signature(of_ours).parameters.values()
+    theirs = list(inspect.signature(of_pytorch).parameters.values())
     assert [(one.name, one.default) for one in mine] == [(one.name, one.default) for one in theirs]
-    assert (precision.name, precision.kind) == ("precision", inspect.Parameter.KEYWORD_ONLY)
-    assert (backend.name, backend.kind) == ("backend", inspect.Parameter.KEYWORD_ONLY)
-
-
-def test_forward_has_pytorchs_signature():
-    names = list(inspect.signature(ConvTranspose2d.forward).parameters)
-    assert names == list(inspect.signature(nn.ConvTranspose2d.forward).parameters)
+    assert (precision.name, backend.name) == ("precision", "backend")
+    assert {precision.kind, backend.kind} == {inspect.Parameter.KEYWORD_ONLY}
+    of_forward = [list(inspect.signature(one.forward).parameters) for one in (of_pytorch, of_ours)]
+    assert of_forward[0] == of_forward[1]
+    for arguments in ({"padding_mode": "reflect"}, {"groups": 3}, {"groups": 0}):
+        expected = bad_input.outcome(of_pytorch, 4, 6, 3, **arguments)
+        assert bad_input.outcome(of_ours, 4, 6, 3, **arguments) == expected
+    theirs, ours = both(dims)
+    theirs.padding_mode = ours.padding_mode = "reflect"
+    assert bad_input.outcome(ours, image(dims)) == bad_input.outcome(theirs, image(dims))
 
 
 @pytest.mark.parametrize(
-    "size", [(9, 12), (2, 6, 10, 13), [10, 13], torch.Size([10, 13]), (11, 13), (9, 11), (9,), (1, 9, 12)]
-)
-def test_output_size(size):
-    theirs, ours = both(stride=2, padding=1)
-    x = torch.randn(2, 4, 5, 6)
+    "size",
+    [
+        (12,), [13], (2, 6, 13), torch.Size([13]), (14,), (11,),
+        (9, 12), (2, 6, 10, 13), [10, 13], torch.Size([10, 13]), (11, 13), (9, 11), (9,), (1, 9, 12),
+    ],
+)  # fmt: skip
+@each_dims
+def test_output_size(dims, size):
+    theirs, ours = both(dims, stride=2, padding=1)
+    x = image(dims)
     mine, other = (bad_input.outcome(layer, x, size) for layer in (ours, theirs))
     assert torch.equal(mine, other) if isinstance(other, torch.Tensor) else mine == other
 
 
-def test_padding_mode_set_later_is_an_error():
-    theirs, ours = both()
-    theirs.padding_mode = ours.padding_mode = "reflect"
-    x = torch.randn(2, 4, 5, 6)
-    assert bad_input.outcome(ours, x) == bad_input.outcome(theirs, x)
-
-
-def test_precision():
-    layer = ConvTranspose2d(4, 6, 3, precision="exact")
+@each_dims
+def test_precision_and_backend(dims):
+    of_ours = LAYERS[dims][1]
+    layer = of_ours(4, 6, 3, precision="exact")
     assert layer.precision == "exact"
     assert "precision='exact'" in repr(layer)
-    assert "precision" not in repr(ConvTranspose2d(4, 6, 3))
-    assert repr(ConvTranspose2d(4, 6, 3, backend="torch")).endswith(", backend='torch')")
+    assert repr(of_ours(4, 6, 3, backend="torch")).endswith(", backend='torch')")
     with pytest.raises(ValueError, match="backend must be one of 'auto', 'convt_ext', 'torch', but got 'cudnn'"):
-        ConvTranspose2d(4, 6, 3, backend="cudnn")
+        of_ours(4, 6, 3, backend="cudnn")
     with pytest.raises(ValueError, match="precision must be one of"):
-        ConvTranspose2d(4, 6, 3, precision="fast")
-    assert layer(torch.ones(1, 4, 2, 2)).shape == (1, 6, 4, 4)
+        of_ours(4, 6, 3, precision="fast")
+    assert layer(image(dims)).shape == (2, 6, *(7, 8)[-dims:])
 
 
-def test_precision_and_backend_reach_the_functional(monkeypatch):
+@each_dims
+def test_precision_and_backend_reach_the_functional(monkeypatch, dims):
     seen = []
-    monkeypatch.setattr("convt_ext.modules.conv_transpose2d", lambda *args, **named: seen.append(named))
-    ConvTranspose2d(4, 6, 3, precision="aten", backend="convt_ext")(torch.ones(1, 4, 2, 2))
-    ConvTranspose2d(4, 6, 3)(torch.ones(1, 4, 2, 2))
+    monkeypatch.setattr(f"convt_ext.modules.conv_transpose{dims}d", lambda *args, **named: seen.append(named))
+    LAYERS[dims][1](4, 6, 3, precision="aten", backend="convt_ext")(image(dims))
+    LAYERS[dims][1](4, 6, 3)(image(dims))
     assert seen == [{"precision": "aten", "backend": "convt_ext"}, {"precision": None, "backend": None}]
-
-
-@pytest.mark.parametrize("copier", ["deepcopy", "pickle", "torch.save"])
-def test_copies(copier):
-    layer = ConvTranspose2d(4, 6, 3, stride=2, precision="aten").eval()
-    if copier == "deepcopy":
-        other = copy.deepcopy(layer)
-    elif copier == "pickle":
-        other = pickle.loads(pickle.dumps(layer))
-    else:
-        buffer = io.BytesIO()
-        torch.save(layer, buffer)
-        buffer.seek(0)
-        other = torch.load(buffer, weights_only=False)
-    assert type(other) is ConvTranspose2d
-    assert (other.precision, other.training) == ("aten", False)
-    x = torch.randn(1, 4, 3, 3)
-    assert torch.equal(other(x), layer(x))
 
 
 def test_a_converted_model_loads_with_weights_only():
@@ -151,14 +154,16 @@ def test_state_of_an_older_object():
     assert layer(torch.ones(1, 4, 2, 2)).shape == (1, 6, 4, 4)
 
 
-def test_lazy():
-    lazy = LazyConvTranspose2d(6, 3, stride=2, precision="exact")
-    assert isinstance(lazy, nn.LazyConvTranspose2d)
-    x = torch.randn(2, 4, 5, 6)
-    first = lazy(x)
-    assert type(lazy) is ConvTranspose2d
-    assert (lazy.in_channels, lazy.precision) == (4, "exact")
-    assert torch.equal(lazy(x), first)
+@each_dims
+def test_lazy(dims):
+    of_pytorch, of_ours = LAZY[dims]
+    lazy, x = of_ours(6, 3, stride=2, precision="exact"), image(dims)
+    assert isinstance(lazy, of_pytorch)
+    for layer, precision in ((lazy, "exact"), (convert(of_pytorch(6, 3, stride=2)), None)):
+        first = layer(x)
+        assert type(layer) is LAYERS[dims][1]
+        assert (layer.in_channels, layer.precision) == (4, precision)
+        assert torch.equal(layer(x), first)
 
 
 def test_half_and_to():
@@ -174,7 +179,7 @@ def test_symbolic_trace_keeps_the_precision(precision):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            _, self.up = both(precision=precision, stride=2)
+            _, self.up = both(2, precision=precision, stride=2)
             self.up.backend = "convt_ext"
             self.output_size = None
 
@@ -199,11 +204,12 @@ def test_symbolic_trace_keeps_the_precision(precision):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@each_dims
 @pytest.mark.parametrize("precision", [None, "exact"])
-def test_scripts(precision):
+def test_scripts(dims, precision):
     """TorchScript runs PyTorch's operator for any precision, as docs/guide.md states."""
-    _, ours = both(precision=precision, stride=2)
-    x = torch.randn(2, 4, 5, 6)
-    scripted = torch.jit.script(ours)
+    _, ours = both(dims, precision=precision, stride=2)
+    x, scripted = image(dims), torch.jit.script(ours)
     assert torch.equal(scripted(x), ours(x))
-    assert torch.equal(scripted(x, [12, 14]), ours(x, [12, 14]))
+    size = [12, 14][-dims:]
+    assert torch.equal(scripted(x, size), ours(x, size))

@@ -1,4 +1,4 @@
-"""`conv_transpose1d` and its modules: PyTorch's values, strides, errors and gradients. On the CPU."""
+"""`conv_transpose1d`: PyTorch's values, strides, errors and gradients. On the CPU. test_modules.py has its modules."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
-from convt_ext import ConvTranspose1d, LazyConvTranspose1d, flags, geometry, ops
+from convt_ext import ConvTranspose1d, flags, geometry
 from convt_ext import conv_transpose1d as ours
-
-__all__ = ["cpu_is_gpu"]
 
 CASES = {
     "plain": {},
@@ -49,14 +47,6 @@ def transposed(tensor, *order):
     return tensor.permute(order).contiguous().permute(inverse)
 
 
-@pytest.fixture(params=["pytorch", "ours"])
-def server(request):
-    """Selects the implementation: PyTorch's operator, or convt_ext's ops."""
-    if request.param == "ours":
-        request.getfixturevalue("cpu_is_gpu")
-    return request.param
-
-
 @each_case
 def test_values_and_strides(server, arguments):
     x, weight, bias = of(arguments)
@@ -81,11 +71,8 @@ def test_the_memory_format_is_that_of_height_1(cpu_is_gpu):
 
 
 def test_signature():
-    *_, precision, backend, residual, activation = inspect.signature(ours).parameters.values()
-    assert str(inspect.signature(ours)).replace("conv_transpose2d", "") == str(
-        inspect.signature(convt_ext.conv_transpose2d)
-    )
-    assert {one.kind for one in (precision, backend, residual, activation)} == {inspect.Parameter.KEYWORD_ONLY}
+    of_1d, of_2d = (inspect.signature(one) for one in (ours, convt_ext.conv_transpose2d))
+    assert str(of_1d).replace("conv_transpose2d", "") == str(of_2d)
 
 
 BAD = {
@@ -132,24 +119,19 @@ def test_errors_are_pytorchs(server, row):
         assert torch.equal(by_enable, expected)
     else:
         assert found == by_enable == expected
-
-
-def test_errors_name_the_function():
-    x, weight, _ = operands()
-    for args in ((x[None], weight), (x[0, 0], weight)):
-        assert "conv_transpose1d" in bad_input.outcome(ours, *args)[1]
+        assert row not in ("input_1d", "input_4d") or "conv_transpose1d" in found[1]
 
 
 def test_errors_of_our_keywords(cpu_is_gpu):
     x, weight, _ = operands()
-    with pytest.raises(ValueError, match="precision must be one of"):
-        ours(x, weight, precision="fast")
-    with pytest.raises(ValueError, match="backend must be one of"):
-        ours(x, weight, backend="ours")
-    with pytest.raises(ValueError, match="half"):
-        ours(x.double(), weight.double(), precision="half")
-    with pytest.raises(TypeError, match="residual must be a tensor"):
-        ours(x, weight, residual=1)
+    for keywords, kind, words in (
+        ({"precision": "fast"}, ValueError, "precision must be one of"),
+        ({"precision": "half"}, ValueError, "is for float16 and bfloat16"),
+        ({"backend": "ours"}, ValueError, "backend must be one of"),
+        ({"residual": 1}, TypeError, "residual must be a tensor"),
+    ):
+        with pytest.raises(kind, match=words):
+            ours(x, weight, **keywords)
     with pytest.raises(RuntimeError, match=r"precision='exact' asks for a kernel .*transform"):
         torch.func.vmap(lambda one: ours(one, weight, precision="exact"))(x)
 
@@ -189,8 +171,9 @@ def test_gradcheck_and_gradgradcheck(server):
     x, weight, bias = (one.double().requires_grad_() for one in operands(2, kernel=3))
     for one in (x[:1, :, :3], x[0, :, :3]):
         one = one.detach().requires_grad_()
-        assert gradcheck(lambda *leaves: ours(*leaves, 2, 1, 1, 2), (one, weight, bias), fast_mode=True)
-        assert gradgradcheck(lambda *leaves: ours(*leaves, 2, 1, 1, 2), (one, weight, bias), fast_mode=True)
+        for check in (gradcheck, gradgradcheck):
+            call = lambda *leaves: ours(*leaves, 2, 1, 1, 2)  # noqa: E731
+            assert check(call, (one, weight, bias), fast_mode=True, check_batched_grad=True)
 
 
 def test_transforms(server):
@@ -203,12 +186,6 @@ def test_transforms(server):
             for call in (ours, F.conv_transpose1d)
         )
         torch.testing.assert_close(found, expected)
-    leaf = x.clone().requires_grad_()
-    result = ours(leaf, weight, bias, 2)
-    grads = torch.randn(3, *result.shape)
-    (found,) = torch.autograd.grad(result, leaf, grads, is_grads_batched=True, retain_graph=True)
-    expected = [torch.autograd.grad(result, leaf, grad, retain_graph=True)[0] for grad in grads]
-    torch.testing.assert_close(found, torch.stack(expected))
 
 
 def test_autocast(server):
@@ -232,14 +209,12 @@ def test_compile(server, backend):
     torch.testing.assert_close(*results)
     assert results[0].stride() == results[1].stride()
     assert RAN.count("forward") == (4 if server == "ours" else 0)
-    gradients = [
-        torch.autograd.grad(result.square().sum(), list(one.parameters()))
-        for result, one in zip(results, (compiled, model), strict=True)
-    ]
+    for result in results:
+        result.square().sum().backward()
+    gradients = [[parameter.grad for parameter in one.parameters()] for one in (compiled, model)]
     torch.testing.assert_close(*gradients)
     with torch.no_grad():
-        torch.testing.assert_close(compiled(x), model(x))
-        torch.testing.assert_close(compiled(x[0]), model(x[0]))
+        torch.testing.assert_close((compiled(x), compiled(x[0])), (model(x), model(x[0])))
 
 
 def test_compiled_functions_with_symbolic_lengths(cpu_is_gpu):
@@ -259,76 +234,6 @@ def test_export(cpu_is_gpu, precision, strict):
     torch.testing.assert_close(program.module()(x), layer(x))
     if precision == "exact":
         assert "convt_ext.forward" in program.graph_module.code
-
-
-SETTINGS = [
-    {"stride": 2, "padding": 1},
-    {"stride": (3,), "output_padding": (2,), "bias": False},
-    {"stride": 2, "groups": 2, "dilation": 2},
-    {"dtype": torch.float64},
-]
-
-
-def both(precision=None, **settings):
-    """Returns equal layers of PyTorch and of convt_ext, from one seed."""
-    torch.manual_seed(0)
-    theirs = nn.ConvTranspose1d(4, 6, 3, **settings)
-    torch.manual_seed(0)
-    return theirs, ConvTranspose1d(4, 6, 3, precision=precision, **settings)
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_module(server, settings):
-    theirs, mine = both(**settings)
-    assert isinstance(mine, nn.ConvTranspose1d)
-    assert repr(mine) == repr(theirs)
-    x = operands(dtype=settings.get("dtype", torch.float32))[0]
-    for one in (x, x[0]):
-        assert torch.equal(mine(one), theirs(one))
-    for other in (copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
-        assert type(other) is ConvTranspose1d
-        assert torch.equal(other(x), theirs(x))
-    assert list(mine.state_dict()) == list(theirs.state_dict())
-    theirs.load_state_dict(mine.state_dict())
-    mine.load_state_dict(theirs.state_dict())
-
-
-@pytest.mark.parametrize("size", [(18,), [17], (2, 6, 18), (16,), (20,), (9, 9)])
-def test_output_size(size):
-    theirs, mine = both(stride=2)
-    x = operands()[0]
-    found, expected = (bad_input.outcome(layer, x, size) for layer in (mine, theirs))
-    assert torch.equal(found, expected) if isinstance(expected, torch.Tensor) else found == expected
-
-
-def test_module_arguments():
-    *mine, precision, backend = inspect.signature(ConvTranspose1d).parameters.values()
-    theirs = list(inspect.signature(nn.ConvTranspose1d).parameters.values())
-    assert [(one.name, one.default) for one in mine] == [(one.name, one.default) for one in theirs]
-    assert {one.kind for one in (precision, backend)} == {inspect.Parameter.KEYWORD_ONLY}
-    assert "precision='exact', backend='torch'" in repr(ConvTranspose1d(1, 1, 1, precision="exact", backend="torch"))
-    for arguments in ({"padding_mode": "reflect"}, {"groups": 3}):
-        expected = bad_input.outcome(nn.ConvTranspose1d, 4, 6, 3, **arguments)
-        assert bad_input.outcome(ConvTranspose1d, 4, 6, 3, **arguments) == expected
-    theirs, mine = both()
-    theirs.padding_mode = mine.padding_mode = "reflect"
-    assert bad_input.outcome(mine, operands()[0]) == bad_input.outcome(theirs, operands()[0])
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_scripts():
-    _, mine = both(stride=2)
-    x = operands()[0]
-    assert torch.equal(torch.jit.script(mine)(x), mine(x))
-
-
-def test_lazy_module():
-    layer = LazyConvTranspose1d(6, 3, stride=2, precision="exact")
-    converted = convt_ext.convert(nn.LazyConvTranspose1d(6, 3, stride=2))
-    for one in (layer, converted):
-        assert one(operands()[0]).shape == (2, 6, 19)
-        assert type(one) is ConvTranspose1d
-    assert (layer.precision, converted.precision) == ("exact", None)
 
 
 class Subclass(nn.ConvTranspose1d):
@@ -427,7 +332,6 @@ def test_a_mode_sees_one_call_of_pytorchs_function():
     assert torch.Tensor.unsqueeze not in seen
 
 
-@pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 def test_calls_of_both_dimensions_do_not_share_decisions(cpu_is_gpu):
     """A one-dimensional batch has the size of an unbatched image."""
     x, weight, _ = operands()

@@ -6,13 +6,12 @@ import io
 
 import pytest
 import torch
-from cpu_kernels import RAN, cpu_is_gpu
+from cpu_kernels import RAN
 from torch import nn
 
 import convt_ext
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-__all__ = ["cpu_is_gpu"]
 
 
 def exported(dynamo: bool, precision: str | None) -> list[str]:
@@ -31,15 +30,12 @@ def exported(dynamo: bool, precision: str | None) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("served", ["pytorch", "ours"])
 @pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
-def test_ops(dynamo, precision, served, request):
+def test_ops(dynamo, precision, server):
     """On the CPU, and for calls that convt_ext's ops would run."""
     if dynamo:
         pytest.importorskip("onnxscript", reason="onnxscript is not installed")
-    if served == "ours":
-        request.getfixturevalue("cpu_is_gpu")
     names = exported(dynamo, precision)
     assert names.count("ConvTranspose") == 2
     assert RAN == []

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import subprocess
-import sys
 import weakref
 
 import pytest
 import torch
-import torch.nn.functional as F
 from cases import each_case
+from cpu.python_process import run
+from cpu_kernels import needs_binary
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode
 
-from convt_ext import _driver, _extension, build_info, is_available, ops
-
-needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
-
-
-def op_arguments(case, device="cuda", channels_last=False):
-    x = torch.empty(case.n, case.c_in, case.h, case.w, device=device)
-    weight = torch.empty(case.c_in, case.c_out // case.g, *case.k, device=device)
-    bias = torch.empty(case.c_out, device=device) if case.bias else None
-    return x, weight, bias, case.s, case.p, case.op, case.g, case.d, 0, channels_last
+from convt_ext import _driver, _extension, build_info, ops
 
 
 @needs_binary
@@ -33,11 +21,13 @@ def op_arguments(case, device="cuda", channels_last=False):
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_fake_kernel(case, channels_last):
     with FakeTensorMode():
-        result = ops.forward(*op_arguments(case, channels_last=channels_last))
+        x = torch.empty(case.n, case.c_in, case.h, case.w, device="cuda")
+        weight = torch.empty(case.c_in, case.c_out // case.g, *case.k, device="cuda")
+        bias = torch.empty(case.c_out, device="cuda") if case.bias else None
+        result = ops.forward(x, weight, bias, case.s, case.p, case.op, case.g, case.d, 0, channels_last)
     memory_format = torch.channels_last if channels_last else torch.contiguous_format
     expected = torch.empty(case.output_size, memory_format=memory_format)
-    assert result.shape == expected.shape
-    assert result.stride() == expected.stride()
+    assert (result.shape, result.stride()) == (expected.shape, expected.stride())
     assert result.device.type == "cuda"
 
 
@@ -56,20 +46,6 @@ def test_fake_kernel_holds_for_symbolic_sizes(case):
 
 
 @needs_binary
-@each_case("k4s2p1", "groups_2", "kb81")
-def test_flops_are_pytorchs(case):
-    counts = []
-    for call in (
-        lambda: ops.forward(*op_arguments(case)),
-        lambda: F.conv_transpose2d(*case.tensors(), **case.arguments),
-    ):
-        with FlopCounterMode(display=False) as counter, FakeTensorMode():
-            call()
-        counts.append(counter.get_total_flops())
-    assert counts[0] == counts[1] > 0
-
-
-@needs_binary
 def test_schema():
     assert str(ops.forward._schema) == (
         "convt_ext::forward(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
@@ -82,37 +58,29 @@ def test_build_info():
     assert {"version", "cuda", "architectures", "sources"} <= set(info)
     if _extension.load_error is None:
         assert info["architectures"]
+        assert all(entry[0].isdigit() for entry in info["architectures"])
     else:
         assert info["reason"] == _extension.load_error
     info["version"] = "changed"
     assert build_info()["version"] != "changed"
 
 
-def test_availability_has_a_reason():
-    assert is_available() == (_extension.unavailable_reason() is None)
-    if not torch.cuda.is_available():
-        assert not is_available()
-
-
 @pytest.mark.parametrize(
-    ("architecture", "capability", "runs"),
+    ("architecture", "runs_on", "not_on"),
     [
-        ("9.0a", (9, 0), True),
-        ("9.0a", (9, 1), False),
-        ("9.0a", (10, 0), False),
-        ("8.0", (8, 6), True),
-        ("8.6", (8, 0), False),
-        ("8.0", (9, 0), False),
-        ("8.0+PTX", (9, 0), True),
-        ("9.0+PTX", (8, 9), False),
-        ("10.0f", (10, 3), True),
-        ("10.0f", (12, 0), False),
-        ("12.0", (12, 0), True),
-        ("Hopper", (9, 0), False),
+        ("9.0a", [(9, 0)], [(9, 1), (10, 0)]),
+        ("8.0", [(8, 6)], [(9, 0)]),
+        ("8.6", [], [(8, 0)]),
+        ("8.0+PTX", [(9, 0)], []),
+        ("9.0+PTX", [], [(8, 9)]),
+        ("10.0f", [(10, 3)], [(12, 0)]),
+        ("12.0", [(12, 0)], []),
+        ("Hopper", [], [(9, 0)]),
     ],
 )
-def test_architectures(architecture, capability, runs):
-    assert _extension.runs_on(architecture, capability) is runs
+def test_architectures(architecture, runs_on, not_on):
+    assert all(_extension.runs_on(architecture, one) is True for one in runs_on)
+    assert all(_extension.runs_on(architecture, one) is False for one in not_on)
 
 
 @pytest.mark.parametrize("served", [None, (13, 0), (14, 2)])
@@ -136,14 +104,7 @@ def test_version_of_the_driver(monkeypatch):
 @pytest.mark.parametrize(("value", "disabled"), [("1", True), ("0", False)])
 def test_disabled_by_the_environment(value, disabled):
     script = "import convt_ext; print(convt_ext._extension.DISABLED)"
-    environment = {**os.environ, "CONVT_EXT_DISABLE": value}
-    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == str(disabled)
-
-
-def test_old_torch_is_one_line(monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
-    assert _extension._load() == "convt_ext needs torch >= 2.10 and found torch 2.9.1+cu128: upgrade torch"
+    assert run(script, CONVT_EXT_DISABLE=value).strip() == str(disabled)
 
 
 def test_missing_binary_is_one_line(monkeypatch, tmp_path):

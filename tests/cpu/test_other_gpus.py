@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pretend_gpu import A100, TURING, a100, decide, operands, pretend_gpu
+from cpu_kernels import needs_binary
+from pretend_gpu import A100, TURING, decide, operands
 from served import tf32
 
-from convt_ext import ops, planner, routing
+from convt_ext import planner, routing
 from convt_ext.tuning import benchmark, files
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
-__all__ = ["a100", "pretend_gpu"]
-
-
-needs_binary = pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
-
-
-def test_tensor_cores_are_left_to_pytorch_but_on_hopper(a100):
-    for dtype in (torch.float16, torch.bfloat16):
-        assert decide(*operands(dtype)) is routing.TENSOR_CORES
 
 
 @needs_binary

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cpu_kernels import needs_binary
 from served import served_by
 
 from convt_ext import _extension, ops, planner
@@ -12,7 +13,7 @@ SIZES = ((2, 4, 5, 6), (120, 30, 6, 1), (4, 6, 3, 3), (54, 9, 3, 1))
 PROBLEM = planner.Problem(*SIZES, True, (2, 2), (1, 1), (0, 0), 1, (1, 1), torch.float32, 0, False, planner.H200)
 
 
-@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+@needs_binary
 def test_answer_of_the_binary():
     answer = planner.plan(PROBLEM)
     assert answer["plan"] == answer["candidates"][0]
@@ -23,7 +24,7 @@ def test_answer_of_the_binary():
         planner.plan(PROBLEM._replace(device=()))
 
 
-@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+@needs_binary
 @pytest.mark.parametrize("direction", [0, 1, 2])
 def test_best_plan_agrees_with_the_whole_answer(direction):
     for code in (0, 3):
@@ -34,7 +35,7 @@ def test_best_plan_agrees_with_the_whole_answer(direction):
         assert best.packed_bytes == answer["plan"]["packed_bytes"]
 
 
-@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+@needs_binary
 def test_a_question_is_no_part_of_a_computation():
     """A dispatch mode, such as a profiler or a counter, does not see queries."""
     seen = []
@@ -51,7 +52,7 @@ def test_without_a_binary(monkeypatch):
     assert planner.capability((86,)) == (8, 6)
 
 
-@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+@needs_binary
 def test_directions_planned_at_once_are_remembered():
     """Each is planned in its own thread, and the plans equal those made one by one."""
     problem = PROBLEM._replace(input_size=(3, 4, 11, 13), input_stride=(572, 143, 13, 1), code=3)
@@ -66,7 +67,7 @@ def test_directions_planned_at_once_are_remembered():
     )
 
 
-@pytest.mark.skipif(ops.plan is None, reason="the binary is not installed")
+@needs_binary
 def test_planning_ahead_leaves_errors_to_the_plan():
     planner.plan_ahead(PROBLEM._replace(dtype=torch.float16, code=3), [0, 1])  # a class that halves do not have
     with pytest.raises(RuntimeError, match="groups must divide"):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
+from cpu.python_process import run
 from scope_requests import requested
 from served import tf32
 
@@ -17,36 +15,35 @@ from convt_ext import precision, use_precision
 HOPPER, TURING = (9, 0), (7, 5)
 
 
-def test_context_ends_with_an_exception():
+def test_a_context_ends_with_an_exception_and_decorates_functions():
     with pytest.raises(KeyError), use_precision("exact"):
         raise KeyError
-    assert requested() is None
 
-
-def test_decorator():
     @use_precision("aten")
     def inner(depth: int) -> str | None:
         return inner(depth - 1) if depth else requested()
 
+    assert requested() is None
     assert inner(2) == "aten"
     assert requested() is None
 
 
 def test_a_precision_for_float32_is_rejected_for_other_inputs():
-    for call in (precision.explicit_class, functools.partial(precision.explicit_class, was_float32=False)):
-        with pytest.raises(ValueError, match="the input is float16: leave precision=None"):
-            call(torch.float16, "tf32", True)
+    with pytest.raises(ValueError, match="the input is float16: leave precision=None"):
+        precision.explicit_class(torch.float16, "tf32", True)
     with pytest.raises(ValueError, match="autocast casts the input to float16: make the call inside of"):
         precision.explicit_class(torch.float16, "tf32", True, was_float32=True)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_half_is_for_half_precision(dtype):
-    for_it = dtype.itemsize == 2
-    classes = {torch.float16: "f16", torch.bfloat16: "bf16"}
-    assert precision.explicit_class(dtype, "half", from_keyword=False) == classes.get(dtype)
-    if for_it:
-        assert precision.explicit_class(dtype, "half", from_keyword=True) == classes[dtype]
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [(torch.float16, "f16"), (torch.bfloat16, "bf16"), (torch.float32, None), (torch.float64, None)],
+    ids=str,
+)
+def test_half_is_for_half_precision(dtype, expected):
+    assert precision.explicit_class(dtype, "half", from_keyword=False) == expected
+    if expected is not None:
+        assert precision.explicit_class(dtype, "half", from_keyword=True) == expected
         return
     with pytest.raises(ValueError, match="is for float16 and bfloat16 and the input is float"):
         precision.explicit_class(dtype, "half", from_keyword=True)
@@ -58,33 +55,25 @@ def test_other_precisions_are_errors(wrong):
         use_precision(wrong)
 
 
-def test_half_and_double_do_not_depend_on_switches():
-    for capability in (HOPPER, TURING):
-        assert precision.class_by_switches(torch.float64, capability) == "ieee"
-        assert precision.class_by_switches(torch.float16, capability) == "f16"
-        assert precision.class_by_switches(torch.bfloat16, capability) == "bf16"
-
-
 @pytest.mark.parametrize(
     ("capability", "expected"),
-    [((7, 5), "ieee"), ((8, 0), "tf32"), ((8, 6), "tf32"), ((8, 9), "tf32"), (HOPPER, "tf32"), ((12, 0), "tf32")],
+    [(TURING, "ieee"), ((8, 0), "tf32"), ((8, 6), "tf32"), ((8, 9), "tf32"), (HOPPER, "tf32"), ((12, 0), "tf32")],
 )
-def test_tf32_begins_with_the_a100(capability, expected):
-    """8.0 is the smallest capability with TF32; no other GPU tests this limit."""
-    with tf32(True):
-        assert precision.class_by_switches(torch.float32, capability) == expected
-    with tf32(False):
-        assert precision.class_by_switches(torch.float32, capability) == "ieee"
+@pytest.mark.parametrize("on", [True, False])
+def test_tf32_begins_with_the_a100(capability, expected, on):
+    """8.0 is the smallest capability with TF32; no other GPU tests this limit. Other dtypes do not depend on it."""
+    with tf32(on):
+        assert precision.class_by_switches(torch.float32, capability) == (expected if on else "ieee")
+        for dtype, name in ((torch.float64, "ieee"), (torch.float16, "f16"), (torch.bfloat16, "bf16")):
+            assert precision.class_by_switches(dtype, capability) == name
 
 
 def test_classes_of_the_default():
     for capability in (HOPPER, TURING, (8, 0), (12, 0)):
-        for served in ("ieee", "aten"):
-            assert precision.has_estimates(served, capability)
-        for served in ("tf32", "f16", "bf16"):
-            assert precision.has_estimates(served, capability) == (capability == HOPPER)
+        found = {served for served in ("ieee", "aten", "tf32", "f16", "bf16")
+                 if precision.has_estimates(served, capability)}  # fmt: skip
+        assert found == {"ieee", "aten", *(("tf32", "f16", "bf16") if capability == HOPPER else ())}
         assert precision.may_be_measured(capability) == (capability != TURING)
-    assert precision.CODES == {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4, "f16": 4, "bf16": 4}
 
 
 # Each line runs in its own process, because the older and the newer switches cannot be restored.
@@ -124,9 +113,7 @@ print(json.dumps(found))
 
 
 def test_switches_of_float32():
-    lines = json.dumps([line for line, _ in SWITCHES])
-    run = subprocess.run([sys.executable, "-c", _SCRIPT], input=lines, capture_output=True, text=True, check=True)
-    found = json.loads(run.stdout)
+    found = json.loads(run(_SCRIPT, input=json.dumps([line for line, _ in SWITCHES])))
     for (line, expected), (hopper, turing) in zip(SWITCHES, found, strict=True):
         assert hopper == expected, line
         assert turing in ("ieee", "aten"), line  # TF32 came after Turing

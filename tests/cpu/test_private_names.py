@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
+from cpu.python_process import run
 
 from convt_ext import _extension, _torch
 
@@ -38,16 +36,13 @@ def test_this_torch_lacks_nothing():
 
 @pytest.mark.parametrize("path", _torch.required)
 def test_a_missing_name_is_a_reason(path):
-    program = [sys.executable, "-c", _WITHOUT_A_NAME, path]
-    found = subprocess.run(program, capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr
-    name = path.replace(":", ".")
-    assert found.stdout.startswith(f"convt_ext does not support torch {torch.__version__}, which lacks {name}")
-    assert "install torch 2.10 to 2.13, or a newer convt_ext" in found.stdout
+    found, name = run(_WITHOUT_A_NAME, path), path.replace(":", ".")
+    assert found.startswith(f"convt_ext does not support torch {torch.__version__}, which lacks {name}")
+    assert "install torch 2.10 to 2.13, or a newer convt_ext" in found
 
 
 def test_an_old_torch_is_named_first(monkeypatch):
     monkeypatch.setattr(_torch, "missing", ["torch._C:_any"])
     assert "which lacks torch._C._any" in _extension._load()
-    monkeypatch.setattr(torch, "__version__", "2.9.1")
-    assert "needs torch >= 2.10" in _extension._load()
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cu128")
+    assert _extension._load() == "convt_ext needs torch >= 2.10 and found torch 2.9.1+cu128: upgrade torch"

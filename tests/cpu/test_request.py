@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from pretend_gpu import a100, decide, operands, pretend_gpu
+from pretend_gpu import decide, operands
 from scope_requests import nothing_stays_in_force, requested
 from served import tf32
 
@@ -15,7 +15,7 @@ from convt_ext import flags, precision, routing, use_precision
 from convt_ext.auto_dispatch import AutoDispatch, AutoDispatchInClass
 from convt_ext.request import BACKENDS, PRECISIONS, decode_request, encode_request, merged
 
-__all__ = ["a100", "nothing_stays_in_force", "pretend_gpu"]
+__all__ = ["nothing_stays_in_force"]
 
 
 @pytest.mark.parametrize("asked", list(itertools.product((None, *PRECISIONS), (None, *BACKENDS))), ids=str)
@@ -44,15 +44,11 @@ def test_the_innermost_flags_are_active_and_have_defaults():
 
 
 def test_flags_as_a_decorator():
-    @flags(backend="torch")
-    def inner():
-        return requested()
-
     @flags(precision="tf32", backend="convt_ext")
     def steps():
         yield requested()
 
-    assert inner() == "torch:"
+    assert flags(backend="torch")(requested)() == "torch:"
     assert list(steps()) == ["convt_ext:tf32"]
 
 
@@ -103,7 +99,7 @@ def test_pytorchs_operator_is_a_candidate_where_its_switches_agree(asked, on):
             assert found.is_explicit == (asked[0] is not None)
 
 
-def test_half_precision_agrees_always_and_exact_never():
+def test_half_precision_agrees_always_and_exact_never(monkeypatch):
     for dtype, name in ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
         assert routing.selection(dtype, "half", (9, 0)) == (name, "auto", True)
         assert routing.selection(dtype, "ieee", (9, 0)) == ("ieee", "convt_ext", True)
@@ -111,10 +107,7 @@ def test_half_precision_agrees_always_and_exact_never():
     assert routing.selection(torch.float64, "exact", (9, 0)) == ("ieee", "convt_ext", True)
     with flags(precision="tf32"):  # is for float32
         assert routing.selection(torch.float64, None, (9, 0)) == ("ieee", "auto", False)
-
-
-def test_float32_without_cudnn_is_ieee_too(monkeypatch):
-    monkeypatch.setattr(precision, "class_by_switches", lambda *_: "aten")
+    monkeypatch.setattr(precision, "class_by_switches", lambda *_: "aten")  # without cuDNN
     assert routing.selection(torch.float32, "ieee", (9, 0)) == ("ieee", "auto", True)
 
 
@@ -142,39 +135,34 @@ def test_on_other_gpus_tensor_cores_are_opt_in(a100):
         assert not isinstance(decide(*operands(), precision="tf32"), routing.Reason)
 
 
-class TestAutoDispatchInClass:
+@pytest.fixture
+def directions(pretend_gpu, monkeypatch):
     """A call with an explicit precision that PyTorch's switches select too, and that PyTorch's operator computes."""
+    monkeypatch.setattr(AutoDispatch, "left_to_torch", lambda self, direction: True)
+    with tf32(False):
+        yield decide(*operands(), precision="ieee")[3]
 
-    @pytest.fixture
-    def directions(self, pretend_gpu, monkeypatch):
-        monkeypatch.setattr(AutoDispatch, "left_to_torch", lambda self, direction: True)
-        with tf32(False):
-            yield decide(*operands(), precision="ieee")[3]
 
-    def test_pytorchs_operator_runs_a_call_without_gradients(self, directions):
-        x, weight, bias = operands()
-        assert not directions.serves(x, weight, bias, 0)
-        assert directions.is_aten_call(x, weight, bias)
+def test_pytorchs_operator_runs_a_call_without_gradients(directions):
+    x, weight, bias = operands()
+    assert not directions.serves(x, weight, bias, 0)
+    assert directions.is_aten_call(x, weight, bias)
+    weight.requires_grad_()  # its own node records gradients
+    assert directions.serves(x, weight, bias, 2)
+    assert not directions.is_aten_call(x, weight, bias)
+    assert not directions.is_recorded_by_torch(2)
 
-    def test_its_own_node_records_gradients(self, directions):
-        x, weight, bias = operands()
-        weight.requires_grad_()
-        assert directions.serves(x, weight, bias, 2)
-        assert not directions.is_aten_call(x, weight, bias)
-        assert not directions.is_recorded_by_torch(2)
 
-    def test_gradients_keep_the_precision_when_the_switches_change(self, directions, monkeypatch):
-        ran = []
-        monkeypatch.setattr(AutoDispatch, "gradients", lambda self, *_: ran.append("the faster one"))
-        monkeypatch.setattr(type(directions._native), "gradients", lambda self, *_: ran.append("convt_ext"))
-        monkeypatch.setattr(AutoDispatch, "forward", lambda self, *_: ran.append("the faster one"))
-        monkeypatch.setattr(type(directions._native), "forward", lambda self, *_: ran.append("convt_ext"))
-        directions.gradients(None, None, None, (True, True, False))
-        directions.forward(None, None, None)
-        with tf32(True):
+def test_gradients_keep_the_precision_when_the_switches_change(directions, monkeypatch):
+    ran = []
+    for kind, name in ((AutoDispatch, "the faster one"), (type(directions._native), "convt_ext")):
+        for method in ("forward", "gradients"):
+            monkeypatch.setattr(kind, method, lambda self, *_, name=name: ran.append(name))
+    for on in (False, True):
+        with tf32(on):
             directions.gradients(None, None, None, (True, True, False))
             directions.forward(None, None, None)
-        assert ran == ["the faster one"] * 2 + ["convt_ext"] * 2
+    assert ran == ["the faster one"] * 2 + ["convt_ext"] * 2
 
 
 def test_on_the_cpu_every_backend_is_pytorchs_operator():

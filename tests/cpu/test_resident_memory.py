@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from cpu.python_process import run
 from cpu_kernels import needs_binary
 
 # MiB that a process may grow by once its caches are full: what malloc keeps of what was freed.
@@ -63,7 +61,4 @@ print(resident_mib() - before)
     ("kind", "warm", "count"), [("decisions", 5000, 3000), ("explanations", 1000, 3000), ("errors", 200, 3000)]
 )
 def test_memory_does_not_grow(kind, warm, count):
-    command = [sys.executable, "-c", PROGRAM, kind, str(warm), str(count)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) <= LIMIT_MIB
+    assert float(run(PROGRAM, kind, str(warm), str(count))) <= LIMIT_MIB

@@ -7,15 +7,13 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
-from cpu_kernels import RAN, cpu_is_gpu, needs_binary
+from cpu_kernels import RAN, needs_binary
 from torch import nn
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import functional, routing
+from convt_ext import functional
 from convt_ext.functional import conv_transpose2d_then
-
-__all__ = ["cpu_is_gpu"]
 
 # An activation, PyTorch's function for it, and whether a kernel supports it.
 ACTIVATIONS = {
@@ -35,16 +33,6 @@ ACTIVATIONS = {
 }
 
 
-@pytest.fixture(params=[pytest.param(True, marks=needs_binary, id="gpu"), pytest.param(False, id="cpu")])
-def on_both(request):
-    """The code path of CPU tensors, and that of tensors on a GPU."""
-    if request.param:
-        request.getfixturevalue("cpu_is_gpu")
-    else:
-        routing.forget()
-    return request.param
-
-
 def operands(requires_grad=False):
     generator = torch.Generator().manual_seed(3)
     return [
@@ -55,7 +43,7 @@ def operands(requires_grad=False):
 
 @pytest.mark.parametrize("has_residual", [False, True])
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_the_result_is_pytorchs(on_both, name, has_residual):
+def test_the_result_is_pytorchs(server, name, has_residual):
     activation, function, is_known = ACTIVATIONS[name]
     residual = torch.randn(2, 6, 7, 8) if has_residual else None
     tensors = operands()
@@ -64,7 +52,7 @@ def test_the_result_is_pytorchs(on_both, name, has_residual):
     expected = function(expected, activation.weight) if name == "prelu" else function(expected)
     with torch.no_grad():
         torch.testing.assert_close(ours(*tensors, residual=residual, activation=activation), expected)
-        assert ("steps" in RAN) == (on_both and (is_known or has_residual))
+        assert ("steps" in RAN) == (server == "ours" and (is_known or has_residual))
         torch._dynamo.reset()
         compiled = torch.compile(
             lambda *tensors: ours(*tensors, residual=residual, activation=activation), backend="eager", fullgraph=True
@@ -73,7 +61,7 @@ def test_the_result_is_pytorchs(on_both, name, has_residual):
 
 
 @pytest.mark.parametrize("name", ["relu", "silu", "lambda"])
-def test_gradients(on_both, name):
+def test_gradients(server, name):
     activation, function, _ = ACTIVATIONS[name]
     leaves = [*operands(True), torch.randn(6, 1, 1, requires_grad=True)]
     results = (
@@ -92,12 +80,9 @@ def test_nothing_is_no_step(cpu_is_gpu):
 @pytest.mark.parametrize("under", ["call", "compile", "explain"])
 def test_invalid_residuals_and_activations(under):
     call = {"call": ours, "explain": convt_ext.explain}.get(under) or torch.compile(ours, backend="eager")
+    unknown = r"activation must be 'relu', .*'mish', or a function or module, but got 'swish'"
     for named, kind, words in (
-        (
-            {"activation": "swish"},
-            ValueError,
-            r"activation must be 'relu', .*'mish', or a function or module, but got 'swish'",
-        ),
+        ({"activation": "swish"}, ValueError, unknown),
         ({"activation": 3}, TypeError, "activation must be a name, a function, a module or None, but got 3"),
         ({"residual": 0.5}, TypeError, "residual must be a tensor or None, but got 0.5"),
     ):
@@ -121,7 +106,7 @@ def test_explain_reports_where_steps_run(word):
     assert epilogue() == ""
 
 
-def test_symbolic_traces_hold_pytorchs_functions(on_both):
+def test_symbolic_traces_hold_pytorchs_functions(server):
     def call(x, weight, bias, residual):
         return ours(x, weight, bias, stride=2, padding=1, residual=residual, activation="relu")
 

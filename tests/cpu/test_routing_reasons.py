@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pretend_gpu import a100, decide, operands, pretend_gpu
+from pretend_gpu import decide, operands
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 from convt_ext import _extension, routing
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
-__all__ = ["a100", "pretend_gpu"]
 
 
 def refuses(reason: routing.Reason, match: str, precision: str = "exact", dtype=torch.float32):
@@ -19,32 +18,47 @@ def refuses(reason: routing.Reason, match: str, precision: str = "exact", dtype=
         routing.refuse_if_requested(reason, dtype, precision, None, "tf32")
 
 
-def test_other_tensors_are_pytorchs():
-    x, weight, bias = operands()
-    assert decide(*operands(device="cpu"), precision="exact") is routing.NOT_CUDA
-    assert decide(x, weight.cpu(), precision="exact") is routing.MIXED
-    assert decide(x, weight, bias.cpu(), precision="exact") is routing.MIXED
-    assert decide(x, weight.double(), precision="exact") is routing.MIXED
-    assert decide(x, weight, bias.double(), precision="exact") is routing.MIXED
-    assert decide(*operands(torch.complex64), precision="exact") is routing.NO_DTYPE
-    assert decide(*operands(torch.int32), precision="exact") is routing.NO_DTYPE
-    assert decide([1.0], weight, precision="exact") is routing.NOT_PLAIN
-    assert decide(x, weight, 3, precision="exact") is routing.NOT_PLAIN
+def ones(*size, device="cuda"):
+    return torch.ones(size, device=device)
 
 
-class Mode(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
+# Changes of a call of a small layer, and the reason for which PyTorch's operator runs it.
+REASONS = {
+    "cpu": (lambda x, w, b: operands(device="cpu"), {}, routing.NOT_CUDA),
+    "weight on the cpu": (lambda x, w, b: (x, w.cpu(), b), {}, routing.MIXED),
+    "bias on the cpu": (lambda x, w, b: (x, w, b.cpu()), {}, routing.MIXED),
+    "weight of float64": (lambda x, w, b: (x, w.double()), {}, routing.MIXED),
+    "bias of float64": (lambda x, w, b: (x, w, b.double()), {}, routing.MIXED),
+    "complex": (lambda x, w, b: operands(torch.complex64), {}, routing.NO_DTYPE),
+    "integers": (lambda x, w, b: operands(torch.int32), {}, routing.NO_DTYPE),
+    "a list": (lambda x, w, b: ([1.0], w), {}, routing.NOT_PLAIN),
+    "a number as bias": (lambda x, w, b: (x, w, 3), {}, routing.NOT_PLAIN),
+    "an empty batch": (lambda x, w, b: (x.narrow(0, 0, 0), w), {}, routing.ARGUMENTS),
+    "an empty result": (lambda x, w, b: (ones(2, 4, 1, 1), ones(4, 6, 2, 2)), {"stride": 1}, routing.ARGUMENTS),
+    "stride 2^30": (lambda x, w, b: (ones(1, 1, 1, 1),) * 2, {"stride": 2**30, "padding": 0}, routing.TOO_LARGE),
+    "stride 2^63 - 1": (lambda x, w, b: (ones(1, 1, 1, 1),) * 2, {"stride": 2**63 - 1, "padding": 0},
+                        routing.TOO_LARGE),
+    "stride 2^63": (lambda x, w, b: (ones(1, 1, 1, 1),) * 2, {"stride": 2**63, "padding": 0}, routing.ARGUMENTS),
+    "padding 2^30": (lambda x, w, b: (ones(1, 1, 1, 1),) * 2, {"stride": 2**30, "padding": 2**30}, routing.ARGUMENTS),
+}  # fmt: skip
 
 
-def test_function_modes_are_pytorchs():
+@pytest.mark.parametrize("name", REASONS)
+def test_calls_that_are_pytorchs(name):
+    """Also if calls that convt_ext runs are cached."""
+    change, arguments, reason = REASONS[name]
+    assert not isinstance(decide(*operands(), precision="exact"), routing.Reason)
+    assert decide(*change(*operands()), **arguments, precision="exact") is reason
+
+
+def test_function_modes_are_pytorchs_except_default_devices():
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
     arguments = operands()
     with Mode():
         assert decide(*arguments, precision="exact") is routing.MODE
-
-
-def test_a_default_device_is_no_reason():
-    arguments = operands()
     with torch.device("cuda"):
         assert not isinstance(decide(*arguments, precision="exact"), routing.Reason)
 
@@ -80,27 +94,8 @@ def test_tracing_is_pytorchs(monkeypatch, exports, reason):
     assert decide(*operands(), precision="exact") is reason
 
 
-def test_nothing_to_compute_is_pytorchs():
-    x, weight, _ = operands()
-    assert decide(x.narrow(0, 0, 0), weight, precision="exact") is routing.ARGUMENTS
-    assert (
-        decide(
-            torch.ones(2, 4, 1, 1, device="cuda"),
-            torch.ones(4, 6, 2, 2, device="cuda"),
-            stride=1,
-            padding=1,
-            precision="exact",
-        )
-        is routing.ARGUMENTS
-    )
-
-
-def test_too_large_sizes_are_rejected_or_pytorchs():
-    one = torch.ones(1, 1, 1, 1, device="cuda")
-    assert decide(one, one, stride=2**30, padding=0, precision="exact") is routing.TOO_LARGE
-    assert decide(one, one, stride=2**63 - 1, padding=0, precision="exact") is routing.TOO_LARGE
-    assert decide(one, one, stride=2**63, padding=0, precision="exact") is routing.ARGUMENTS
-    assert decide(one, one, stride=2**30, padding=2**30, precision="exact") is routing.ARGUMENTS
+def test_too_large_sizes_are_rejected():
+    one = ones(1, 1, 1, 1)
     assert not isinstance(decide(one, one, stride=2**28, padding=0, precision="exact"), routing.Reason)
     refuses(routing.TOO_LARGE, "split the input")
 

@@ -67,23 +67,6 @@ def test_any_sequence_of_entering_and_leaving(steps):
 # Tasks and threads.
 
 
-def test_each_task_has_its_own_request():
-    async def work(precision, turns):
-        with use_precision(precision):
-            for _ in range(turns):
-                assert requested() == precision
-                await asyncio.sleep(0)
-        return requested()
-
-    async def main():
-        found = await asyncio.gather(
-            *(work(one, 2 + index) for index, one in enumerate(("exact", "aten", None, "tf32")))
-        )
-        return found, requested()
-
-    assert asyncio.run(main()) == ([None] * 4, None)
-
-
 def test_a_task_starts_with_the_request_at_its_creation():
     async def child(parent_left):
         before = requested()
@@ -113,21 +96,27 @@ def test_a_thread_begins_with_none_unless_it_is_given_a_context():
     assert asyncio.run(main()) == (None, "exact")  # as asyncio documents both
 
 
-def test_one_object_in_many_tasks_and_threads():
+def test_each_task_has_its_own_request_also_of_a_shared_object():
     shared = use_precision("exact")
 
-    async def task(turns):
-        with shared:
+    async def task(precision, turns):
+        with use_precision(precision):
             for _ in range(turns):
+                assert requested() == precision
                 await asyncio.sleep(0)
-                assert requested() == "exact"
             with shared:
-                await asyncio.sleep(0)
-            assert requested() == "exact"
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                    assert requested() == "exact"
+                with shared:
+                    await asyncio.sleep(0)
+                assert requested() == "exact"
+            assert requested() == precision
         return requested()
 
     async def main():
-        return await asyncio.gather(*(task(turns) for turns in (3, 1, 4, 1, 5)))
+        turns = (("exact", 3), ("aten", 1), (None, 4), ("tf32", 1), ("aten", 5))
+        return await asyncio.gather(*(task(*one) for one in turns))
 
     found = []
     threads = [threading.Thread(target=lambda: found.extend(asyncio.run(main()))) for _ in range(4)]

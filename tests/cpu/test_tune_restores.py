@@ -7,7 +7,6 @@ import os
 
 import pytest
 import torch
-from cpu_kernels import cpu_is_gpu
 from served import switch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -15,30 +14,20 @@ from torch.utils.checkpoint import checkpoint
 import convt_ext
 from convt_ext import planner, routing
 from convt_ext.tuning import benchmark, choices, files, tune
-from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
-__all__ = ["cpu_is_gpu"]
 
 HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "", "13.0", "2.11.0", 91900, "580.95.05")
 
 
 @pytest.fixture(autouse=True)
-def benchmarked(monkeypatch, cpu_is_gpu):
+def benchmarked(monkeypatch, fake_benchmark):
     """Records the benchmarked directions."""
-    found = []
-
-    def run(problem, direction, run_ours, run_torch, device):
-        found.append(direction)
-        return Choice(False, 0, 5.0, 50.0, MEASURED)
-
-    monkeypatch.setattr(benchmark, "run", run)
     monkeypatch.setattr(files, "_chosen", ("", {}))
     monkeypatch.setattr(files, "here", lambda device: HERE)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     choices.forget_measured()
-    yield found
+    yield fake_benchmark
     choices.forget_measured()
 
 
@@ -177,28 +166,23 @@ def test_the_graph_of_an_input_stays():
     assert x.grad is not None
 
 
-def test_a_compiled_function(benchmarked):
-    """Hooks on its modules must not break its graph."""
-    module, x = convt_ext.ConvTranspose2d(4, 6, 3), operand()
-    compiled = torch.compile(lambda x: module(x), backend="aot_eager", fullgraph=True)
-    with nothing_changes(module, x):
-        tune(lambda x: compiled(x), x)
-    assert set(benchmarked) == {FORWARD, GRAD_INPUT, GRAD_WEIGHT}
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_scripted_module(benchmarked):
-    module = nn.Sequential(convt_ext.ConvTranspose2d(4, 6, 3), torch.jit.script(nn.BatchNorm2d(6)))
-    x = operand()
-    with nothing_changes(module, x):
-        tune(lambda x: module(x), x)
-    assert benchmarked
-
-
-def test_lazy_modules(benchmarked):
-    module = nn.Sequential(convt_ext.ConvTranspose2d(4, 6, 3), nn.LazyBatchNorm2d())
-    tune(lambda x: module(x), operand())
-    assert benchmarked
+@pytest.mark.parametrize(
+    ("make", "restores"),
+    [
+        (lambda layer: torch.compile(lambda x: layer(x), backend="aot_eager", fullgraph=True), lambda *made: made[0]),
+        (lambda layer: nn.Sequential(layer, torch.jit.script(nn.BatchNorm2d(6))), lambda *made: made[1]),
+        (lambda layer: nn.Sequential(layer, nn.LazyBatchNorm2d()), lambda *made: made[0]),
+    ],
+    ids=["compiled", "scripted", "lazy"],
+)
+def test_targets_of_other_kinds(benchmarked, make, restores):
+    """For example, hooks on the modules of a compiled function must not break its graph."""
+    layer, x = convt_ext.ConvTranspose2d(4, 6, 3), operand()
+    target = make(layer)
+    with nothing_changes(restores(layer, target), x):
+        tune(lambda x: target(x), x)
+    assert set(benchmarked) == {FORWARD, GRAD_INPUT, GRAD_WEIGHT}
 
 
 def test_keyword_arguments(benchmarked):
@@ -265,10 +249,3 @@ def test_entries_that_were_added_while_measuring_stay(tmp_path):
 
     found = tune(target, operand(), file=path)
     assert files.read(path) == files.merged((found, {HERE: {"of another process": entry}}))
-
-
-def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "chmod", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        files.write(tmp_path / "tuning.json", {})
-    assert os.listdir(tmp_path) == []

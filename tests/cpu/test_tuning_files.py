@@ -7,14 +7,14 @@ import os
 
 import pytest
 import torch
-from cpu_kernels import cpu_is_gpu, needs_binary  # noqa: F401
+from cpu_kernels import needs_binary
 from served import switch
 
 import convt_ext
 from convt_ext import planner, routing
 from convt_ext.__main__ import main
 from convt_ext.tuning import agree, benchmark, choices, files, load, replay, tune, unload
-from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
+from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Choice
 
 HERE = files.Environment("NVIDIA H200", tuple(planner.H200), "digest", "13.0", "2.11.0", 91900, "580.95.05")
 
@@ -44,6 +44,11 @@ def problem_of(layout="nchw", precision=3, dtype=torch.float32, x_stride=None):
         x, weight, False, ((2, 2), (1, 1), (0, 0), 1, (1, 1), precision, layout == "nhwc"), tuple(planner.H200)
     )
     return found if x_stride is None else found._replace(input_stride=x_stride)
+
+
+@pytest.fixture
+def problem():
+    return problem_of()
 
 
 def candidates(problem, direction=FORWARD):
@@ -76,8 +81,7 @@ def test_a_call_has_one_name():
 
 @needs_binary
 @pytest.mark.parametrize("number", [0, 1, 4])
-def test_a_plan_is_found_by_its_name(number):
-    problem = problem_of()
+def test_a_plan_is_found_by_its_name(problem, number):
     put(problem, entry_of(problem, number))
     assert choices.find(problem, FORWARD) == Choice(False, number, 10.0, 20.0, "in a file:")
     assert choices.find(problem, GRAD_INPUT) is None
@@ -85,8 +89,7 @@ def test_a_plan_is_found_by_its_name(number):
 
 
 @needs_binary
-def test_an_entry_without_knobs_matches_the_best_plan_of_its_kernel():
-    problem = problem_of()
+def test_an_entry_without_knobs_matches_the_best_plan_of_its_kernel(problem):
     kernel = candidates(problem)[4]["kernel"]
     put(problem, entry_of(problem, 4)._replace(knobs={}))
     expected = next(number for number, plan in enumerate(candidates(problem)) if plan["kernel"] == kernel)
@@ -109,8 +112,7 @@ def test_a_half_stands_for_the_other():
     ],
     ids=str,
 )  # fmt: skip
-def test_measurements_of_other_environments(changed, counts):
-    problem = problem_of()
+def test_measurements_of_other_environments(problem, changed, counts):
     put(problem, entry_of(problem, 2), HERE._replace(**changed))
     assert (choices.find(problem, FORWARD) is not None) == counts
 
@@ -120,27 +122,20 @@ def test_measurements_of_other_environments(changed, counts):
     ("cudnn", "torch_us", "by_torch"),
     [(91900, 10.2, True), (91900, 10.5, False), (92400, 10.5, True), (92400, 11.4, True), (92400, 11.6, False)],
 )
-def test_pytorchs_time_counts_for_its_cudnn_and_with_a_margin_for_others(cudnn, torch_us, by_torch):
-    problem = problem_of()
-    put(problem, entry_of(problem, 1, 10.0, torch_us), HERE._replace(cudnn=cudnn))
+def test_pytorchs_time_counts_for_its_cudnn_and_with_a_margin_for_others(problem, cudnn, torch_us, by_torch):
+    key, of_file = files.key_of(problem, FORWARD), HERE._replace(cudnn=cudnn)
+    put(problem, entry_of(problem, 1, 10.0, torch_us), of_file)
     found = choices.find(problem, FORWARD)
     assert found.by_torch == by_torch
     assert found.candidate == 1  # the order of convt_ext's plans does not depend on cuDNN
+    entries = {HERE: {key: entry_of(problem, 2)}, HERE._replace(cudnn=1): {key: entry_of(problem, 3)}}
+    for order in (list(entries), list(entries)[::-1]):  # of several parts that of this cuDNN counts
+        files.choose("a file", {one: entries[one] for one in order})
+        assert choices.find(problem, FORWARD).candidate == 2
 
 
 @needs_binary
-@pytest.mark.parametrize("order", [(92400, 91900), (91900, 92400)])
-def test_of_two_parts_that_of_this_cudnn_counts(order):
-    problem = problem_of()
-    key = files.key_of(problem, FORWARD)
-    numbers = {91900: 1, 92400: 2}
-    files.choose("a file", {HERE._replace(cudnn=one): {key: entry_of(problem, numbers[one])} for one in order})
-    assert choices.find(problem, FORWARD).candidate == 1
-
-
-@needs_binary
-def test_times_that_a_file_lacks_are_estimated():
-    problem = problem_of()
+def test_times_that_a_file_lacks_are_estimated(problem):
     best = planner.best_plan(problem, FORWARD)
     put(problem, files.Entry(None, {}, 0.0, 1.0))
     assert choices.find(problem, FORWARD) == Choice(True, 0, best.estimate_us, 1.0, "in a file:")
@@ -149,15 +144,12 @@ def test_times_that_a_file_lacks_are_estimated():
 
 
 @needs_binary
-def test_a_plan_that_is_gone_is_a_miss():
-    problem = problem_of()
-    for entry in (
-        entry_of(problem, 1)._replace(kernel="no_such_kernel"),
-        entry_of(problem, 1)._replace(knobs={"threads": 7}),
-        entry_of(problem, 1)._replace(knobs={"no_such_knob": 1}),
-    ):
-        put(problem, entry)
-        assert choices.find(problem, FORWARD) is None
+@pytest.mark.parametrize(
+    "changes", [{"kernel": "no_such_kernel"}, {"knobs": {"threads": 7}}, {"knobs": {"no_such_knob": 1}}], ids=str
+)
+def test_a_plan_that_is_gone_is_a_miss(problem, changes):
+    put(problem, entry_of(problem, 1)._replace(**changes))
+    assert choices.find(problem, FORWARD) is None
 
 
 @needs_binary
@@ -179,27 +171,25 @@ def test_a_file_comes_back_as_it_was_written(tmp_path):
     assert (tmp_path / "tuning.json").read_text().count("\n") == 9  # one line per call, for reviews
 
 
-def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+@pytest.mark.parametrize("function", ["replace", "chmod"])
+@pytest.mark.parametrize("before", [True, False], ids=["a file", "no file"])
+def test_a_failed_write_leaves_the_file_as_it_was(tmp_path, monkeypatch, function, before):
     path = tmp_path / "tuning.json"
-    files.write(path, {})
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    if before:
+        files.write(path, {})
+    monkeypatch.setattr(os, function, lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         files.write(path, {HERE: {"a": files.Entry("kernel", {}, 1.0, 2.0)}})
     monkeypatch.undo()
-    assert files.read(path) == {}
-    assert os.listdir(tmp_path) == ["tuning.json"]
+    assert os.listdir(tmp_path) == (["tuning.json"] if before else [])
+    assert not before or files.read(path) == {}
 
 
 def test_entries_that_cannot_be_read_are_left_out(tmp_path):
     path = tmp_path / "tuning.json"
     good = {"kernel": "k", "knobs": {}, "ours_us": 1.0, "torch_us": 2.0}
-    calls = {
-        "good": good,
-        "no_time": {**good, "ours_us": "soon"},
-        "negative": {**good, "torch_us": -1},
-        "empty": {},
-        "list": [],
-    }
+    bad = {"no_time": {**good, "ours_us": "soon"}, "negative": {**good, "torch_us": -1}, "empty": {}, "list": []}
+    calls = {"good": good, **bad}
     part = {**HERE._asdict(), "calls": calls}
     path.write_text(json.dumps({"convt_ext_tuning": 1, "measured": [part, {"gpu": "half a part"}, 5]}))
     assert files.read(path) == {HERE: {"good": files.Entry("k", {}, 1.0, 2.0)}}
@@ -218,8 +208,7 @@ def test_an_invalid_tuning_file_raises_in_load_and_warns_by_the_variable(tmp_pat
 
 
 @needs_binary
-def test_the_variable_names_a_file(tmp_path, monkeypatch):
-    problem = problem_of()
+def test_the_variable_names_a_file(problem, tmp_path, monkeypatch):
     monkeypatch.setenv(files.VARIABLE, str(tmp_path / "not_yet.json"))
     assert choices.find(problem, FORWARD) is None
     path = tmp_path / "tuning.json"
@@ -232,8 +221,7 @@ def test_the_variable_names_a_file(tmp_path, monkeypatch):
 
 
 @needs_binary
-def test_a_users_file_counts_before_the_packages(monkeypatch):
-    problem = problem_of()
+def test_a_users_file_counts_before_the_packages(problem, monkeypatch):
     monkeypatch.setattr(files, "_of_package", {HERE: {files.key_of(problem, FORWARD): entry_of(problem, 1)}})
     assert choices.find(problem, FORWARD).source == "in shipped.json:"
     put(problem, entry_of(problem, 2))
@@ -242,9 +230,7 @@ def test_a_users_file_counts_before_the_packages(monkeypatch):
 
 def test_merging_keeps_the_later_entry(tmp_path, capsys):
     for name, us in (("a", 1.0), ("b", 2.0)):
-        files.write(
-            tmp_path / name, {HERE: {"both": files.Entry("k", {}, us, 9.0), name: files.Entry("k", {}, us, 9.0)}}
-        )
+        files.write(tmp_path / name, {HERE: dict.fromkeys(("both", name), files.Entry("k", {}, us, 9.0))})
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     assert main(["tune", "merge", *paths[:2], "--out", paths[2]]) == 0
     merged = files.read(paths[2])[HERE]
@@ -255,34 +241,14 @@ def test_merging_keeps_the_later_entry(tmp_path, capsys):
     assert "missing" in capsys.readouterr().err
 
 
-@pytest.fixture
-def fake_benchmark(monkeypatch, cpu_is_gpu):  # noqa: F811
-    """Makes convt_ext's candidate 1 win every benchmark; returns the list of benchmarks."""
-    found = []
-
-    def run(problem, direction, run_ours, run_torch, device):
-        found.append(direction)
-        return Choice(False, 1, 5.0, 50.0, MEASURED)
-
-    monkeypatch.setattr(benchmark, "run", run)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    return found
-
-
 def test_tune_measures_a_model_and_keeps_what_it_found(fake_benchmark, tmp_path):
     path = tmp_path / "tuning.json"
-    model = torch.nn.Sequential(
-        torch.nn.ConvTranspose2d(4, 6, 4, 2, 1), torch.nn.ReLU(), torch.nn.ConvTranspose2d(6, 8, 3)
-    )
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model = torch.nn.Sequential(torch.nn.ConvTranspose2d(4, 6, 4, 2, 1), torch.nn.ConvTranspose2d(6, 8, 3))
     found = tune(model, torch.randn(2, 4, 5, 6), file=path)
     assert sorted(fake_benchmark) == [FORWARD, FORWARD, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT]  # the input wants none
     assert files.read(path) == found
     assert [len(calls) for calls in found.values()] == [5]
     assert all(type(module).__module__ != "convt_ext.modules" for module in model.modules())
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     # In this process it counts at once, and is measured again when asked for.
     x = torch.randn(2, 4, 5, 6)
     converted = convt_ext.convert(model)

@@ -29,12 +29,19 @@ def old_driver(monkeypatch):
     )
 
 
-def no_driver(monkeypatch):
-    def missing(index):
-        raise RuntimeError("Found no NVIDIA driver on your system.")
+def raising(error):
+    """Returns a function that raises the error."""
 
+    def function(index):
+        raise error
+
+    return function
+
+
+def no_driver(monkeypatch):
     monkeypatch.setattr(_driver, "cuda_of_driver", lambda: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", missing)
+    error = RuntimeError("Found no NVIDIA driver on your system.")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", raising(error))
     return "PyTorch sees no CUDA GPU"
 
 
@@ -60,16 +67,14 @@ def no_binary(monkeypatch):
 @pytest.fixture(params=[old_driver, no_driver, unsupported_gpu, rocm, no_binary], ids=lambda one: one.__name__)
 def reason(request, monkeypatch):
     """Returns a part of the reason. Only the component of the parameter is missing; the binary's own query fails."""
-
-    def insufficient(index):
-        raise RuntimeError("cannot read the properties of GPU 0: CUDA driver version is insufficient")
+    insufficient = RuntimeError("cannot read the properties of GPU 0: CUDA driver version is insufficient")
 
     monkeypatch.setattr(_extension, "load_error", None)
     monkeypatch.setattr(_extension, "_build_info", lambda: {"cuda": "13.0", "architectures": ["9.0a"]})
     monkeypatch.setattr(_driver, "cuda_of_driver", lambda: (13, 1))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "NVIDIA H200")
-    monkeypatch.setattr(ops, "device", insufficient)
+    monkeypatch.setattr(ops, "device", raising(insufficient))
     monkeypatch.setattr(functional, "_warned", False)
     words = request.param(monkeypatch)
     forget()
@@ -107,13 +112,17 @@ def test_route_returns_the_reason(reason, fake_gpu, precision):
     assert reason in decision.remedy
 
 
-@pytest.mark.parametrize("how", ["eager", "compiled"])
-def test_the_first_call_warns_and_pytorch_computes(reason, cpu_as_gpu, how):
-    def call(*tensors):
-        return ours(*tensors, 2, 1)
+@pytest.fixture(params=["eager", "compiled"])
+def call(request, cpu_as_gpu):
+    """Calls the function, eager or compiled."""
 
-    if how == "compiled":
-        call = torch.compile(call, backend="eager", fullgraph=True)
+    def function(*tensors, precision=None):
+        return ours(*tensors, 2, 1, precision=precision)
+
+    return function if request.param == "eager" else torch.compile(function, backend="eager", fullgraph=True)
+
+
+def test_the_first_call_warns_and_pytorch_computes(reason, call):
     tensors = named("k4s2p1").tensors()
     with pytest.warns(RuntimeWarning, match="convt_ext uses PyTorch's operator") as caught:
         result = call(*tensors)
@@ -132,23 +141,15 @@ def test_an_epilogue_and_frozen_weights_warn_too(reason, cpu_as_gpu, monkeypatch
         result = ours(*tensors, 2, 1, activation="relu")
     assert torch.equal(result, F.conv_transpose2d(*tensors, 2, 1).relu())
     monkeypatch.setattr(functional, "_warned", False)
-    module = convt_ext.ConvTranspose2d(4, 6, 3).eval()
-    frozen = copy.deepcopy(module)
-    convt_ext.freeze(frozen)
-    x = torch.randn(1, 4, 5, 5)
+    module, x = convt_ext.ConvTranspose2d(4, 6, 3).eval(), torch.randn(1, 4, 5, 5)
+    frozen = convt_ext.freeze(copy.deepcopy(module))
     with torch.no_grad(), pytest.warns(RuntimeWarning, match="convt_ext uses PyTorch's operator"):
         assert torch.equal(frozen(x), module(x))
 
 
-@pytest.mark.parametrize("how", ["eager", "compiled"])
-def test_an_explicit_precision_raises(reason, cpu_as_gpu, how):
-    def call(*tensors):
-        return ours(*tensors, 2, 1, precision="exact")
-
-    if how == "compiled":
-        call = torch.compile(call, backend="eager", fullgraph=True)
+def test_an_explicit_precision_raises(reason, call):
     with pytest.raises(Exception, match="asks for a kernel of convt_ext") as caught:
-        call(*named("k4s2p1").tensors())
+        call(*named("k4s2p1").tensors(), precision="exact")
     assert reason in str(caught.value)
 
 
@@ -175,8 +176,6 @@ def test_it_is_not_available(reason, monkeypatch):
 
 
 def test_a_cpu_build_of_torch_has_no_capability(monkeypatch):
-    def missing(index):
-        raise AssertionError("Torch not compiled with CUDA enabled")
-
-    monkeypatch.setattr(torch.cuda, "get_device_capability", missing)
+    error = AssertionError("Torch not compiled with CUDA enabled")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", raising(error))
     assert _extension.capability.__wrapped__(0) == (0, 0)

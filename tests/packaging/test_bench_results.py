@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from pathlib import Path
@@ -19,10 +18,9 @@ RUNS = {"one": "--layers all --precisions tf32", "two": "--csv layers.csv --defa
 
 
 @pytest.fixture
-def tool(monkeypatch, tmp_path):
+def tool(tools, monkeypatch, tmp_path):
     """tools/bench_results.py on a tree in a folder, with two runs and a benchmark that measures nothing."""
-    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
-    module = importlib.import_module("bench_results")
+    module = tools("bench_results")
     really = module.records.part_digest
     monkeypatch.setattr(module.records, "part_digest", lambda entries: really(entries, tmp_path))
     monkeypatch.setattr(module, "BENCHMARKS", tmp_path / "benchmarks")
@@ -134,18 +132,16 @@ def test_a_limit_leaves_the_rest_for_another_time(tool, results, capsys, monkeyp
     assert states(tool, results, capsys) == {"h200_one": "current", "h200_two": "missing"}
 
 
-def test_a_run_that_is_cut_off_is_out_of_time(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
-    tool = importlib.import_module("bench_results")
+def test_a_run_that_is_cut_off_is_out_of_time(tools, monkeypatch, tmp_path):
+    tool = tools("bench_results")
     monkeypatch.setattr(tool, "BENCHMARKS", tmp_path)
     (tmp_path / "convt_ext.py").write_text("import time; time.sleep(600)")
     assert not tool.bench([], 0.5)
 
 
-def test_the_runs_of_the_checkout(monkeypatch):
+def test_the_runs_of_the_checkout(tools, monkeypatch):
     """The benchmark accepts each command, the documents list each command, and every file has one."""
-    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
-    tool = importlib.import_module("bench_results")
+    tool = tools("bench_results")
     harness = pytest.importorskip("harness.command", reason="needs rich")
     text = (CHECKOUT / "benchmarks/README.md").read_text()
     monkeypatch.chdir(tool.BENCHMARKS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
-import runpy
 from pathlib import Path
 
 import pytest
@@ -45,8 +44,3 @@ def test_what_is_written_names_no_folder(tmp_path):
     assert doctest.testmod(results).failed == 0
     argv = results.describe_run("none", ["bench", "--out", str(tmp_path / "run.json")])["argv"]
     assert argv == ["bench", "--out", "run.json"]
-
-
-def test_measurements_are_not_in_the_digest():
-    sources = runpy.run_path(str(CHECKOUT / "convt_ext/_sources.py"))["source_files"](CHECKOUT)
-    assert not [name for name in sources if name.startswith("benchmarks/")]

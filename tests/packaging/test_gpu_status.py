@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
 
 import gpu_evidence
 import pytest
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
 TESTS = ("a", "b")
 
 
 @pytest.fixture
-def tool(monkeypatch, tmp_path):
+def tool(tools, monkeypatch, tmp_path):
     """tools/gpu_status.py on reports in a folder; the tree has the GPU tests a and b and the digest 0123."""
-    monkeypatch.syspath_prepend(str(TOOLS))
-    module = importlib.import_module("gpu_status")
+    module = tools("gpu_status")
     monkeypatch.setitem(module.SOURCES, "sources_digest", lambda root: "0123")
     monkeypatch.setattr(module, "collect_gpu_tests", lambda: list(TESTS))
     monkeypatch.setattr(module, "sanitizer_status", lambda path: "current")

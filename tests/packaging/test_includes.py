@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 
@@ -69,30 +68,19 @@ def test_no_header_below_the_engines_reaches_one(room):
 
 @pytest.mark.parametrize("room", ENGINES)
 def test_engines(room):
-    known = BELOW.keys()
     for path, name in included(room):
-        assert name.split("/")[0] in known, (path, name)
+        assert name.split("/")[0] in BELOW, (path, name)
         # What is planned and laid out needs no CUDA; only launches and device code do.
         host = path.suffix in (".cpp", ".h") and not re.search(r"launch|params|instances", path.name)
         assert not (host and name.startswith(("launch/", "ptx/", "pipeline/"))), (path, name)
 
 
-@pytest.mark.parametrize("room", [*SHARED, *ENGINES])
-def test_headers_exist(room):
-    for path, name in included(room):
-        assert (KERNELS / name).is_file(), (path, name)
-
-
-def test_only_the_ops_include_torch():
+@pytest.mark.parametrize(("word", "room"), [("#include <torch", "binding"), (r"\basm\b", "ptx")])
+def test_only_one_room_has(word, room):
+    """The ops alone include torch, and ptx/ alone has inline assembly."""
     for path in KERNELS.rglob("*"):
-        if path.suffix in SUFFIXES and path.parent.name != "binding":
-            assert "#include <torch" not in path.read_text(), path
-
-
-def test_only_ptx_has_inline_assembly():
-    for path in KERNELS.rglob("*"):
-        if path.suffix in SUFFIXES and path.parent.name != "ptx":
-            assert not re.search(r"\basm\b", path.read_text()), path
+        if path.suffix in SUFFIXES and path.parent.name != room:
+            assert not re.search(word, path.read_text()), path
 
 
 @pytest.mark.parametrize("room", ENGINES)
@@ -111,10 +99,9 @@ def reached(name: str, found: set[str]) -> set[str]:
     return found
 
 
-def test_device_code_includes_what_nvrtc_has(monkeypatch):
+def test_device_code_includes_what_nvrtc_has(tools):
     """CUDA 12's compiler of device code brings no standard library: its check lists every header that is included."""
-    monkeypatch.syspath_prepend(str(KERNELS.parent / "tools"))
-    check = importlib.import_module("cuda12_device_code")
+    check = tools("cuda12_device_code")
     known = {*check.FROM_CCCL, *check.NAMED_OTHERWISE, *check.OF_C, *check.DECLARED}
     of_cuda = {"cuda.h", "cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h"}
     files: set[str] = set()

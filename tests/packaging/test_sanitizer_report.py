@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 
@@ -13,9 +12,8 @@ DIGEST = "0123456789abcdef"
 
 
 @pytest.fixture
-def module(monkeypatch):
-    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
-    return importlib.import_module("sanitizer_report")
+def module(tools):
+    return tools("sanitizer_report")
 
 
 def result(errors=0, launches=9, status=0, short=False):
@@ -67,16 +65,11 @@ def test_parts_of_different_runs_do_not_join(module, key):
     assert set(merged["tools"]) == {"memcheck"}
 
 
-@pytest.mark.parametrize("later", [result(), result(errors=5), result(short=True), STOPPED])
-def test_an_error_stays(module, later):
-    found = make_report({"memcheck": result(errors=3, status=99)})
-    assert module.merge(found, make_report({"memcheck": later}))["tools"] == {"memcheck": result(errors=3, status=99)}
-
-
-@pytest.mark.parametrize("earlier", [result(), result(short=True), STOPPED])
-def test_an_error_replaces_any_other_result(module, earlier):
-    merged = module.merge(make_report({"memcheck": earlier}), make_report({"memcheck": result(errors=3)}))
-    assert merged["tools"] == {"memcheck": result(errors=3)}
+@pytest.mark.parametrize("other", [result(), result(errors=5), result(short=True), STOPPED])
+def test_an_error_stays_and_replaces_any_other_result(module, other):
+    found, error = make_report({"memcheck": other}), {"memcheck": result(errors=3, status=99)}
+    assert module.merge(make_report(error), found)["tools"] == error
+    assert module.merge(found, make_report(error))["tools"] == (found["tools"] if other["errors"] else error)
 
 
 def test_less_does_not_take_the_place_of_more(module):
@@ -144,8 +137,8 @@ FACTS = {"gpu": "none", "torch": "2.11.0", "cuda": "13.0", "driver": "580.1"}
 
 
 @pytest.fixture
-def sanitize(module, monkeypatch, tmp_path):
-    tool = importlib.import_module("sanitize")
+def sanitize(tools, module, monkeypatch, tmp_path):
+    tool = tools("sanitize")
     program, path = tmp_path / "compute-sanitizer", tmp_path / "report.json"
     program.write_text(STAND_IN)
     program.chmod(0o755)

@@ -22,19 +22,7 @@ pytest.importorskip("setuptools", minversion="77")
 def unpacked(tmp_path_factory):
     """A source distribution of the checkout, unpacked. Making one needs no nvcc."""
     folder = tmp_path_factory.mktemp("sdist")
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "setup.py",
-        "-q",
-        "egg_info",
-        "-e",
-        str(folder),
-        "sdist",
-        "-d",
-        str(folder),
-    ]
+    command = [sys.executable, "-W", "ignore", "setup.py", "-q", "egg_info", "-e", folder, "sdist", "-d", folder]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     (archive,) = folder.glob("*.tar.gz")
@@ -48,25 +36,17 @@ def test_it_has_the_digest_of_the_checkout(unpacked):
     assert SOURCES["sources_digest"](unpacked) == SOURCES["sources_digest"](CHECKOUT)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "PKG-INFO"),
-        *("tools/cuda_toolkit.py", "tools/nvcc.py", "tools/locks/wheel.txt"),
-    ],
-)
-def test_it_has_what_a_person_and_a_build_need(unpacked, name):
-    assert (unpacked / name).is_file()
+def test_it_has_what_a_person_and_a_build_need(unpacked):
+    for name in ("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "PKG-INFO",
+                 "tools/cuda_toolkit.py", "tools/nvcc.py", "tools/locks/wheel.txt"):  # fmt: skip
+        assert (unpacked / name).is_file(), name
 
 
-def test_it_has_nothing_generated(unpacked):
+def test_it_has_nothing_generated_and_no_records_of_runs(unpacked):
+    """The GPU report has megabytes, is about a checkout, and neither a build nor a test needs it."""
     generated = (".so", ".o", ".pyc", ".whl")
     assert not [path for path in unpacked.rglob("*") if path.name.endswith(generated)]
     assert not [path for path in unpacked.rglob(".*") if path.is_dir()]  # caches of tools
-
-
-def test_it_has_no_records_of_runs(unpacked):
-    """The GPU report has megabytes, is about a checkout, and neither a build nor a test needs it."""
     assert not (unpacked / "tests/gpu_report.json").exists()
     assert [path.name for path in (unpacked / "benchmarks").iterdir()] == ["harness"]
     assert sum(path.stat().st_size for path in unpacked.rglob("*") if path.is_file()) < 8 * 2**20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email
-import functools
 import importlib
 import inspect
 import os
@@ -43,9 +42,11 @@ def setup_py(monkeypatch):
     return load
 
 
-def test_without_switches(setup_py):
+def test_version_and_sources(setup_py):
     arguments = setup_py()["arguments"]
-    assert arguments["version"] == runpy.run_path(str(CHECKOUT / "convt_ext/_version.py"))["__version__"]
+    version = runpy.run_path(str(CHECKOUT / "convt_ext/_version.py"))["__version__"]
+    assert arguments["version"] == version
+    assert setup_py(CONVT_EXT_LOCAL_VERSION="cu129")["arguments"]["version"] == f"{version}+cu129"
     (extension,) = arguments["ext_modules"]
     assert extension.name == "convt_ext._C"
     kernels = {path.relative_to(CHECKOUT).as_posix() for path in (CHECKOUT / "kernels").rglob("*.c[pu]*")}
@@ -63,36 +64,24 @@ def test_names_of_wheel_and_library(setup_py):
     assert build.get_ext_filename("convt_ext._C") == "convt_ext/libconvt_ext.so"
 
 
-@pytest.mark.parametrize(
-    ("cuda_major", "available", "chosen"),
-    [
-        (12, {"7.0", *NVCC_13}, ["7.0", "7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0+PTX"]),
-        (13, NVCC_13, ["7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0+PTX"]),
-        (14, NVCC_13, ["7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0+PTX"]),
-    ],
-)
-def test_architectures_of_a_release(setup_py, monkeypatch, cuda_major, available, chosen):
+@pytest.mark.parametrize("cuda_major", [12, 13, 14])
+def test_architectures_of_a_release(setup_py, monkeypatch, cuda_major):
     toolkit = runpy.run_path(str(CHECKOUT / "tools/cuda_toolkit.py"))
     of_a_release = toolkit["release_architectures"]
     monkeypatch.setitem(of_a_release.__globals__, "release", lambda _: (cuda_major, 0))
-    assert setup_py()["chosen_architectures"](of_a_release(Path()), available) == chosen
-
-
-def test_hopper_is_named_9_0a(setup_py):
-    """Code for 9.0 has no wgmma."""
-    functions = setup_py(TORCH_CUDA_ARCH_LIST="8.0;9.0;9.0a")
-    assert functions["chosen_architectures"]("7.5", NVCC_13) == ["8.0", "9.0a"]
+    oldest = ["7.0"] if cuda_major == 12 else []
+    chosen = setup_py()["chosen_architectures"](of_a_release(Path()), {*oldest, *NVCC_13})
+    assert chosen == [*oldest, "7.5", "8.0", "8.6", "8.9", "9.0a", "10.0", "12.0+PTX"]
 
 
 def test_chosen_architectures(setup_py):
-    functions = setup_py(TORCH_CUDA_ARCH_LIST="8.0 9.0a, 12.0+PTX;")
+    """Code for 9.0 has no wgmma, so 9.0a replaces it."""
+    functions = setup_py(TORCH_CUDA_ARCH_LIST="8.0 9.0;9.0a, 12.0+PTX;")
     chosen = functions["chosen_architectures"]("7.5", NVCC_13)
     assert chosen == ["8.0", "9.0a", "12.0+PTX"]
     assert functions["gencode_flags"](chosen) == [
-        "-gencode=arch=compute_80,code=sm_80",
-        "-gencode=arch=compute_90a,code=sm_90a",
-        "-gencode=arch=compute_120,code=sm_120",
-        "-gencode=arch=compute_120,code=compute_120",
+        f"-gencode=arch=compute_{name},code={code}"
+        for name, code in (("80", "sm_80"), ("90a", "sm_90a"), ("120", "sm_120"), ("120", "compute_120"))
     ]
 
 
@@ -106,50 +95,50 @@ def test_the_compiler(setup_py, switches, compiler):
     assert shlex.split(command) == [sys.executable, str(CHECKOUT / "tools/nvcc.py"), *compiler]
 
 
-def words_of_a_build(setup_py, monkeypatch, home: Path) -> dict[str, list[str]]:
-    """Returns the flags for C++ and for CUDA files, with a toolkit in `home`."""
-    cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
-    functions = setup_py()
-    for name in ("PYTORCH_NVCC", "MAX_JOBS"):
-        monkeypatch.setenv(name, "1")  # so that what `configure` leaves there is undone
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
-    monkeypatch.setattr("torch.version.cuda", None)  # as in a CPU build
-    configure = functions["configure"]
-    monkeypatch.setitem(configure.__globals__, "find_cuda_home", lambda: (home, "9.0a", {"9.0", "9.0a"}))
-    (extension,) = functions["arguments"]["ext_modules"]
-    configure(extension)
-    return extension.extra_compile_args
+@pytest.fixture
+def words_of_a_build(setup_py, monkeypatch, tmp_path):
+    """Returns the flags for C++ and for CUDA files, with a toolkit in `tmp_path`."""
+
+    def words(**switches) -> dict[str, list[str]]:
+        cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
+        functions = setup_py(**switches)
+        for name in ("PYTORCH_NVCC", "MAX_JOBS"):
+            monkeypatch.setenv(name, "1")  # so that what `configure` leaves there is undone
+        monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+        monkeypatch.setattr("torch.version.cuda", None)  # as in a CPU build
+        configure = functions["configure"]
+        monkeypatch.setitem(configure.__globals__, "find_cuda_home", lambda: (tmp_path, "9.0a", {"9.0", "9.0a"}))
+        (extension,) = functions["arguments"]["ext_modules"]
+        configure(extension)
+        return extension.extra_compile_args
+
+    return words
 
 
-def test_the_compilers_do_not_write_down_folders(setup_py, monkeypatch, tmp_path):
-    """Checks print __FILE__, here and in torch's headers; the other half is test_wheel.py's, of what came of it."""
-    words = words_of_a_build(setup_py, monkeypatch, tmp_path)
+def test_flags_of_a_build(words_of_a_build, tmp_path):
+    """Checks print __FILE__, here and in torch's headers, and test_wheel.py checks the binary for folders.
+
+    The sources need C++20, and torch before 2.13 adds -std=c++17 where no standard is named.
+    """
+    words = words_of_a_build()
     torch_headers = Path(importlib.import_module("torch").__file__).parent / "include"
     for folder in (CHECKOUT, torch_headers, tmp_path / "include"):
         flag = f"-ffile-prefix-map={folder}/="
         assert flag in words["cxx"]
         assert words["nvcc"][words["nvcc"].index(flag) - 1] == "-Xcompiler"
-
-
-def test_every_torch_compiles_the_same_language(setup_py, monkeypatch, tmp_path):
-    """The sources need C++20, and torch before 2.13 adds -std=c++17 where no standard is named."""
-    words = words_of_a_build(setup_py, monkeypatch, tmp_path)
     assert all("-std=c++20" in of_compiler for of_compiler in words.values())
 
 
-def test_a_fast_compilation_is_asked_for_and_told(setup_py, monkeypatch, tmp_path):
-    fast = "--Ofast-compile=max"
-    words = words_of_a_build(setup_py, monkeypatch, tmp_path)
-    assert fast not in words["nvcc"]
-    assert '-DCONVT_OPTIMIZED="true"' in words["cxx"]
-    words = words_of_a_build(functools.partial(setup_py, CONVT_EXT_FAST_COMPILE="1"), monkeypatch, tmp_path)
-    assert fast in words["nvcc"]
-    assert '-DCONVT_OPTIMIZED="false"' in words["cxx"]
+@pytest.mark.parametrize("switches", [{}, {"CONVT_EXT_FAST_COMPILE": "1"}], ids=["optimized", "fast"])
+def test_a_fast_compilation_is_asked_for_and_told(words_of_a_build, switches):
+    words = words_of_a_build(**switches)
+    assert ("--Ofast-compile=max" in words["nvcc"]) == bool(switches)
+    assert f'-DCONVT_OPTIMIZED="{"false" if switches else "true"}"' in words["cxx"]
 
 
-def test_a_changed_header_compiles_cuda_files_again(setup_py, monkeypatch, tmp_path):
+def test_a_changed_header_compiles_cuda_files_again(words_of_a_build, tmp_path):
     """Ninja tracks the headers of CUDA files only if torch has a version of CUDA."""
-    words_of_a_build(setup_py, monkeypatch, tmp_path)
+    words_of_a_build()
     write = importlib.import_module("torch.utils.cpp_extension")._write_ninja_file
     arguments = {name: [] for name in inspect.signature(write).parameters}
     known = {"path": str(tmp_path / "build.ninja"), "sources": ["a.cu"], "objects": ["a.o"], "ldflags": None,
@@ -159,7 +148,7 @@ def test_a_changed_header_compiles_cuda_files_again(setup_py, monkeypatch, tmp_p
     assert "depfile = $out.d" in rule
 
 
-def test_a_file_begins_below_its_folder(setup_py, tmp_path, monkeypatch):
+def test_a_file_begins_below_its_folder(setup_py, tools, tmp_path):
     """Below the innermost of several folders, also where names have a comma and a space."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
@@ -173,8 +162,7 @@ def test_a_file_begins_below_its_folder(setup_py, tmp_path, monkeypatch):
     library = tmp_path / "library.so"
     words = [compiler, *flags, "-I", headers, "-shared", "-fPIC", root / "outer.cpp", "-o", library]
     subprocess.run(words, check=True)
-    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
-    absolute_paths = importlib.import_module("check_wheel").absolute_paths
+    absolute_paths = tools("check_wheel").absolute_paths
     assert {b"outer.cpp", b"inner.h"} <= set(library.read_bytes().split(b"\0"))
     assert absolute_paths(library.read_bytes()) == []
     subprocess.run([words[0], *words[1 + len(flags) :]], check=True)
@@ -188,37 +176,31 @@ def test_flags_through_nvcc(setup_py):
     assert through_nvcc(["-ffile-prefix-map=/a, b/="]) == ["-Xcompiler", "'-ffile-prefix-map=/a\\, b/='"]
 
 
-def test_local_version(setup_py):
-    assert setup_py(CONVT_EXT_LOCAL_VERSION="cu129")["arguments"]["version"].endswith("+cu129")
-
-
-@pytest.mark.parametrize(("cores", "gib", "jobs"), [(64, 500.0, 64), (64, 24.0, 8), (2, 24.0, 2), (8, 1.0, 1)])
-def test_compilers_at_once_fit_into_memory(setup_py, monkeypatch, cores, gib, jobs):
-    limit_jobs = setup_py()["limit_jobs"]
+@pytest.mark.parametrize(
+    ("cores", "gib", "switches", "jobs"),
+    [(64, 500.0, {}, 64), (64, 24.0, {}, 8), (2, 24.0, {}, 2), (8, 1.0, {}, 1), (2, 24.0, {"MAX_JOBS": "7"}, 7)],
+)
+def test_compilers_at_once_fit_into_memory(setup_py, monkeypatch, cores, gib, switches, jobs):
+    limit_jobs = setup_py(**switches)["limit_jobs"]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setitem(limit_jobs.__globals__, "available_memory_gib", lambda: gib)
     limit_jobs()
     assert os.environ["MAX_JOBS"] == str(jobs)
 
 
-def test_max_jobs_is_obeyed(setup_py):
-    setup_py(MAX_JOBS="7")["limit_jobs"]()
-    assert os.environ["MAX_JOBS"] == "7"
+def run_python(arguments: list[str], folder: Path, **environment: str) -> str:
+    command, environment = [sys.executable, *arguments], {**os.environ, **environment}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_without_a_binary(tmp_path):
     """CONVT_EXT_CPU_ONLY needs neither torch nor a compiler; what comes out imports, and PyTorch does the work."""
     program = "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['setup.py', '-q', 'egg_info', '-e', {0!r}, "
     program += "'build', '-b', {0!r}, 'bdist_wheel', '-d', {0!r}]; runpy.run_path('setup.py', run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program.format(str(tmp_path))],
-        cwd=CHECKOUT,
-        env={**os.environ, "CONVT_EXT_CPU_ONLY": "1", "CUDA_HOME": str(tmp_path / "nowhere"), "CXX": "false"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    without = {"CONVT_EXT_CPU_ONLY": "1", "CUDA_HOME": str(tmp_path / "nowhere"), "CXX": "false"}
+    run_python(["-W", "ignore", "-c", program.format(str(tmp_path))], CHECKOUT, **without)
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("+cpu-py3-none-any.whl")
     site = tmp_path / "site"
@@ -228,13 +210,6 @@ def test_without_a_binary(tmp_path):
     assert "torch>=2.10" in email.message_from_string(metadata.read_text()).get_all("Requires-Dist")
     use = "import convt_ext as ct, torch; x, w = torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 2)\n"
     use += "print(tuple(ct.conv_transpose2d(x, w, stride=2).shape), ct.build_info()['reason'])"
-    done = subprocess.run(
-        [sys.executable, "-c", use],
-        cwd=site,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "(1, 1, 4, 4)" in done.stdout
-    assert "libconvt_ext.so is not installed" in done.stdout
+    printed = run_python(["-c", use], site, PYTHONPATH=str(site))
+    assert "(1, 1, 4, 4)" in printed
+    assert "libconvt_ext.so is not installed" in printed

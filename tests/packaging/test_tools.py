@@ -3,50 +3,31 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from cpu.fake_wheels import write_wheel
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
-
-
+CHECKOUT = Path(__file__).resolve().parents[2]
 WITH_EXAMPLES = (
-    *(
-        "architecture",
-        "bench_results",
-        "build_cost",
-        "charts",
-        "check_wheel",
-        "compare_code",
-        "family_worth",
-        "gpu_shards",
-        "install_torch",
-        "nvcc",
-        "release",
-    ),
-    "mutate_planner",
-    "supply_chain",
-)
+    "architecture", "bench_results", "build_cost", "charts", "check_wheel", "compare_code", "family_worth",
+    "gpu_shards", "install_torch", "nvcc", "release", "mutate_planner", "supply_chain",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples(monkeypatch, name):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    result = doctest.testmod(importlib.import_module(name))
+def test_examples(tools, name):
+    result = doctest.testmod(tools(name))
     assert result.attempted > 0
     assert result.failed == 0
 
 
-def test_changes_of_the_planner(monkeypatch):
+def test_changes_of_the_planner(tools):
     """Every change replaces the text that its description starts with."""
-    monkeypatch.syspath_prepend(str(TOOLS))
-    tool = importlib.import_module("mutate_planner")
-    text = (TOOLS.parent / "kernels/patch_sm90a/plan.cpp").read_text()
-    changes = list(tool.changes_of("patch_sm90a/plan.cpp", text))
+    text = (CHECKOUT / "kernels/patch_sm90a/plan.cpp").read_text()
+    changes = list(tools("mutate_planner").changes_of("patch_sm90a/plan.cpp", text))
     assert len(changes) > 50
     for change in changes:
         before, after = change.words.split(" -> ")
@@ -55,9 +36,8 @@ def test_changes_of_the_planner(monkeypatch):
         assert change.after in after
 
 
-def test_arguments_for_pip(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    words = importlib.import_module("install_torch").pip_words
+def test_arguments_for_pip(tools, monkeypatch):
+    words = tools("install_torch").pip_words
     monkeypatch.setenv("TORCH_CPU_INDEX", "file:///index")
     alone = ["torch", "--no-deps", "--index-url", "file:///index"]
     assert words("torch", "cpu") == words("torch", "any") == [alone, ["torch"]]
@@ -72,17 +52,8 @@ def test_arguments_for_pip(monkeypatch):
 
 def make_wheel(index: Path, name: str, version: str, needs: str = "") -> None:
     """Writes a wheel of one module, which contains its version, and a page of an index (PEP 503)."""
-    wheel = index / name / f"{name}-{version}-py3-none-any.whl"
-    wheel.parent.mkdir(parents=True, exist_ok=True)
-    info = f"{name}-{version}.dist-info"
-    requires = f"Requires-Dist: {needs}\n" if needs else ""
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(
-            f"{name}.py", f"from types import SimpleNamespace as S\nversion = S(cuda=None, is_={version!r})\n"
-        )
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
+    module = f"from types import SimpleNamespace as S\nversion = S(cuda=None, is_={version!r})\n"
+    wheel = write_wheel(index / name / f"{name}-{version}-py3-none-any.whl", needs, module)
     address = wheel.name.replace("+", "%2B")
     (wheel.parent / "index.html").write_text(f'<!DOCTYPE html><html><body><a href="{address}">x</a></body></html>')
 
@@ -99,10 +70,9 @@ def fresh_python(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("needs_installed", [False, True])
-def test_torch_alone_comes_from_its_index(tmp_path, monkeypatch, fresh_python, needs_installed):
+def test_torch_alone_comes_from_its_index(tools, tmp_path, monkeypatch, fresh_python, needs_installed):
     """It may have newer files of any name, and the usual index a newer torch: neither is asked for the other's."""
-    monkeypatch.syspath_prepend(str(TOOLS))
-    install = importlib.import_module("install_torch").install
+    install = tools("install_torch").install
     monkeypatch.setenv("TORCH_CPU_INDEX", (tmp_path / "torchs").as_uri())
     make_wheel(tmp_path / "torchs", "torch", "2.13.0+cpu", "needed")
     make_wheel(tmp_path / "torchs", "needed", "99")

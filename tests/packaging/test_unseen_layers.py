@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import itertools
 import re
 from pathlib import Path
 
@@ -25,10 +23,8 @@ NAMES = ("validation", "fitting")
 
 
 @pytest.fixture(scope="module")
-def tool():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(CHECKOUT / "tools"))
-        yield importlib.import_module("unseen_layers")
+def tool(tools):
+    return tools("unseen_layers")
 
 
 @pytest.fixture(scope="module")
@@ -107,34 +103,8 @@ def test_the_mix_is_about_that_of_networks(tool, sets, name):
     assert all(2 <= k <= 9 and 1 <= s <= 4 for layer in of_random for k, s in zip(layer.k, layer.s, strict=True))
 
 
-def test_a_network_layer_gets_an_unmeasured_batch_and_size(tool):
-    parent = tool.measured_layers()[0]
-    batches = sorted(set(tool._BATCHES) - {96})
-    known = [dataclasses.replace(parent, n=n, h=4, w=4) for n in batches]
-    for seed in range(5):
-        layer = tool.resized(parent, known, tool.Random(seed))
-        assert layer.n == 96
-        assert (layer.h, layer.w) != (4, 4)
-        assert tool.shape(layer) == tool.shape(parent)
-
-
-def test_a_random_layer_that_is_known_is_drawn_again(tool, monkeypatch):
-    before = tool.layers_of("validation")
-    first = before[tool.OF_NETWORKS]
-    known = [*tool.measured_layers(), dataclasses.replace(first, name="known", bias=not first.bias)]
-    monkeypatch.setattr(tool, "measured_layers", lambda: known)
-    after = tool.layers_of("validation")
-    assert tool.problem(first) not in {tool.problem(layer) for layer in after}
-    assert len(after) == len(before)
-
-
 def test_too_small_and_too_large_layers_are_left_out(tool):
     layer = next(layer for layer in tool.measured_layers() if tool.is_ordinary(layer))
     assert not tool.is_ordinary(dataclasses.replace(layer, n=10_000))
     assert not tool.is_ordinary(dataclasses.replace(layer, n=1, h=1, w=1))
     assert not tool.is_ordinary(dataclasses.replace(layer, h=1, w=1, p=(9, 9)))
-
-
-def test_what_does_not_fit_has_no_layer(tool):
-    assert tool._first(itertools.count().__next__, lambda number: number == tool._TRIES - 1) == tool._TRIES - 1
-    assert tool._first(itertools.count().__next__, lambda number: number == tool._TRIES) is None

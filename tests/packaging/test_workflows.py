@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib
 import re
 from pathlib import Path
 
@@ -24,10 +23,9 @@ def passed_on() -> list[str]:
     return re.findall(r'"(\w+)"', names)
 
 
-def test_what_the_image_gets_has_a_value(monkeypatch):
+def test_what_the_image_gets_has_a_value(tools, monkeypatch):
     """From the workflow, or from tools/targets.py; without MAX_JOBS setup.py asks the machine."""
-    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
-    targets = importlib.import_module("targets")
+    targets = tools("targets")
     monkeypatch.setenv("MANYLINUX_IMAGE", f"localhost:5000/{targets.IMAGE}")
     of_a_build = targets.build_variables(targets.TARGETS[0], "x86_64")
     of_all_jobs = re.findall(r"^  (\w+): ", re.findall(r"^env:\n((?:  .*\n)+)", WHEELS, re.MULTILINE)[0], re.MULTILINE)
@@ -42,16 +40,15 @@ def test_repository_variables_are_explained():
     assert asked == {name for name in asked if name in text}
 
 
-def jobs_of_a_release(monkeypatch) -> dict[str, str]:
-    monkeypatch.syspath_prepend(str(CHECKOUT / "tools"))
-    return importlib.import_module("supply_chain").jobs((WORKFLOWS / "release.yml").read_text())
+@pytest.fixture
+def jobs_of_a_release(tools) -> dict[str, str]:
+    return tools("supply_chain").jobs((WORKFLOWS / "release.yml").read_text())
 
 
-def test_permissions_of_a_release(monkeypatch):
+def test_permissions_of_a_release(jobs_of_a_release):
     """The permissions of each job besides reading the sources, with reasons. All other workflows have none."""
     write = re.compile(r"^      ([\w-]+): write\b", re.MULTILINE)
-    jobs = jobs_of_a_release(monkeypatch)
-    assert {name: set(write.findall(job)) for name, job in jobs.items()} == {
+    assert {name: set(write.findall(job)) for name, job in jobs_of_a_release.items()} == {
         "check": set(),
         "wheels": set(),  # wheels.yml: all that builds and tests
         "assemble": set(),
@@ -64,19 +61,14 @@ def test_permissions_of_a_release(monkeypatch):
     assert not write.search((WORKFLOWS / "ci.yml").read_text())
 
 
-def test_published_files_are_the_attested_ones(monkeypatch):
+def test_published_files_are_the_attested_ones(jobs_of_a_release):
     """Files go from the job that sorts them to those that sign and publish them; nothing is published unsigned."""
-    jobs = jobs_of_a_release(monkeypatch)
+    jobs = jobs_of_a_release
     before = {name: re.findall(r"^    needs: (.*)$", job, re.MULTILINE) for name, job in jobs.items()}
     assert before == {
-        "check": [],
-        "wheels": ["check"],
-        "assemble": ["wheels"],
-        "attest": ["assemble"],
-        "page": ["attest"],
-        "index": ["page"],
-        "upload": ["page"],
-    }
+        "check": [], "wheels": ["check"], "assemble": ["wheels"], "attest": ["assemble"], "page": ["attest"],
+        "index": ["page"], "upload": ["page"],
+    }  # fmt: skip
     made = set(re.findall(r"^          name: (.*)$", jobs["assemble"], re.MULTILINE))
     for name in ("attest", "page", "upload"):
         fetched = set(re.findall(r"^          name: (.*)$", jobs[name], re.MULTILINE))
