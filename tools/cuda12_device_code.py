@@ -41,7 +41,12 @@ OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespac
 PROLOGUE = b"#include <limits>\n#include <type_traits>\n#define INFINITY __int_as_float(0x7f800000)\n"
 # Headers of host types that device code only needs declared.
 DECLARED = ("memory", "string", "vector")
-DECLARATIONS = "class string; template <class T> class vector; template <class T> class shared_ptr;"
+DECLARATIONS = "class string; template <class T> class vector {}; template <class T> class shared_ptr;"
+# Headers of kernels/ for the host that headers of device code include, and what those need of them.
+FOR_HOST = {
+    "plan/tile.h": "#include <vector>\n#define CONVT_TILE_FIELDS(...)\nnamespace convt { struct TileField {};\n"
+    "template <class... T> std::vector<TileField> list_fields(T...) { return {}; } }\n",
+}
 
 
 def fetch() -> None:
@@ -59,6 +64,9 @@ def write_headers(folder: Path) -> None:
         )
     for name, text in OF_C.items():
         (folder / name).write_text(f"#pragma once\n{text}")
+    for name, text in FOR_HOST.items():
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(f"#pragma once\n{text}")
     for name in DECLARED:
         (folder / name).write_text(f"#pragma once\nnamespace std {{ {DECLARATIONS} }}\n")
 
@@ -68,7 +76,7 @@ def compile_file(source: Path, architecture: str, headers: Path, optimizes: bool
     nvidia = FOLDER / "nvidia"
     ctypes.CDLL(str(nvidia / "cuda_nvrtc/lib/libnvrtc-builtins.so.12.9"), ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(str(nvidia / "cuda_nvrtc/lib/libnvrtc.so.12"))
-    folders = (CHECKOUT / "kernels", headers, nvidia / "cuda_runtime/include", nvidia / "cuda_cccl/include")
+    folders = (headers, CHECKOUT / "kernels", nvidia / "cuda_runtime/include", nvidia / "cuda_cccl/include")
     options = [f"-arch=sm_{architecture.replace('.', '')}", "-std=c++20", "-default-device", "-w"]
     options += [] if optimizes else ["--Ofast-compile=max"]
     words = [word.encode() for word in (*options, *(f"-I{path}" for path in folders))]

@@ -214,7 +214,7 @@ def test_conversions_are_logged(caplog):
         convert(nn.ModuleDict({"up": layer(), "volume": nn.ConvTranspose3d(1, 1, 1)}))
         convert(layer())
     messages = sorted(record.getMessage().split(",")[0] for record in caplog.records)
-    assert messages == ["converted the model itself", "converted up", "left volume"]
+    assert messages == ["converted the model itself", "converted up", "converted volume"]
 
 
 def test_precision():

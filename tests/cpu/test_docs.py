@@ -48,6 +48,7 @@ def test_public_names_are_documented(module, name):
 def test_what_is_public():
     assert set(convt_ext.__all__) == {
         "conv_transpose1d", "ConvTranspose1d", "LazyConvTranspose1d",
+        "conv_transpose3d", "ConvTranspose3d", "LazyConvTranspose3d",
         "conv_transpose2d", "ConvTranspose2d", "convert", "flags", "use_precision", "tuning", "explain",
         "Explanation", "is_available", "build_info", "enable", "disable", "enabled", "report",
         "Report", "LazyConvTranspose2d", "revert", "freeze",

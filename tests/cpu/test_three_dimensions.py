@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cpu_kernels import RAN, cpu_is_gpu, needs_binary
+from served import allow_tf32
 from torch import nn
 from torch._prims_common import suggest_memory_format
 from torch.autograd import gradcheck, gradgradcheck
@@ -50,8 +51,9 @@ def planned(cpu_is_gpu, monkeypatch):
 
 
 @pytest.fixture
-def with_tf32(planned, monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+def with_tf32(planned):
+    with allow_tf32(True):
+        yield
 
 
 @each_case

@@ -11,9 +11,11 @@ import convt_ext
 from convt_ext import (
     ConvTranspose1d,
     ConvTranspose2d,
+    ConvTranspose3d,
     Explanation,
     LazyConvTranspose1d,
     LazyConvTranspose2d,
+    LazyConvTranspose3d,
     Report,
     tuning,
 )
@@ -31,6 +33,11 @@ audio = torch.randn(1, 8, 50)
 y = convt_ext.conv_transpose1d(audio, weight[..., 0], bias, stride=(2,), padding=1, activation="relu", precision="ieee")
 y = ConvTranspose1d(8, 4, 16, stride=8, padding=(4,), precision="exact")(audio)
 y = LazyConvTranspose1d(4, 16, stride=8)(audio)
+
+volume = torch.randn(1, 8, 4, 5, 6)
+y = convt_ext.conv_transpose3d(volume, weight[..., None], bias, stride=(2, 2, 1), backend="auto")
+y = ConvTranspose3d(8, 4, 2, stride=(1, 2, 2), precision=None)(volume)
+y = LazyConvTranspose3d(4, 2, stride=2)(volume)
 
 layer = ConvTranspose2d(8, 4, 4, stride=2, padding=1, precision="exact", backend="auto")
 lazy = LazyConvTranspose2d(4, 3, stride=(2, 2), precision=None)
