@@ -7,6 +7,7 @@
 #include "problem/describe.h"
 #include "problem/fuse.h"
 #include "problem/shapes.h"
+#include "problem/volume.h"
 
 // Describes a float32 box with these values and defaults for the rest. `address` is the tensor's base address.
 static std::string describe_box(const std::array<int64_t, 4>& sizes, const std::array<int64_t, 3>& strides,
@@ -47,6 +48,21 @@ PYBIND11_MODULE(_plan, module) {
     convt::ConvTProblem settled = problem_of(problem);
     convt::settle_strides(&settled);
     return dict_of(settled);
+  });
+  module.def("without_depth", [](const py::dict& problem) {
+    const convt::ConvTProblem flat = convt::without_depth(problem_of(problem));
+    return py::make_tuple(convt::is_volume(flat), dict_of(flat));
+  });
+  module.def("stack_planes", [](const py::dict& problem) -> py::object {
+    convt::StackedProblem stacked;
+    if (!convt::stack_planes(problem_of(problem), &stacked)) return py::none();
+    py::dict found = dict_of(stacked);
+    found["planes"] = stacked.planes;
+    found["plane_rows"] = stacked.plane_rows;
+    found["x_batch"] = stacked.x_batch;
+    found["y_batch"] = stacked.y_batch;
+    found["y_plane"] = stacked.y_plane;
+    return found;
   });
   add_tiles(module);
   add_plans(module);
