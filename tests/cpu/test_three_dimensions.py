@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from cpu_kernels import RAN, cpu_is_gpu, needs_binary
 from served import allow_tf32
 from torch import nn
-from torch._prims_common import suggest_memory_format
 from torch.autograd import gradcheck, gradgradcheck
 
 import convt_ext
@@ -100,12 +99,14 @@ def test_requests_need_kernels_of_all_directions(planned):
 
 def test_memory_formats():
     torch.manual_seed(0)
+    weight = torch.empty(2, 2, 2, 2, 2)
     for _ in range(300):
         size = [int(length) for length in torch.randint(1, 4, (5,))]
         order = torch.randperm(5).tolist()
         tensor = torch.empty([size[axis] for axis in order]).permute([order.index(axis) for axis in range(5)])
-        expected = suggest_memory_format(tensor) == torch.channels_last_3d
-        assert geometry.suggests_channels_last(tensor.shape, tensor.stride()) is expected, (size, tensor.stride())
+        theirs = torch._C._conv_determine_backend_memory_format(tensor, weight, torch._C._ConvBackend.Mkldnn)
+        ours = geometry.suggests_channels_last(tensor.shape, tensor.stride())
+        assert ours == (theirs is torch.channels_last_3d), (size, tensor.stride())
 
 
 @needs_binary
