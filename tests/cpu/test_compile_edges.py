@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import named
+from cpu.python_process import run
 from cpu.results import with_gradients
 from cpu_kernels import CODES, RAN
 from served import cudnn, tf32
@@ -238,5 +237,4 @@ def test_autocast_is_named_where_it_is_the_reason():
 
 def test_importing_does_not_import_a_compiler():
     script = "import sys, convt_ext; print(sorted({'torch._dynamo', 'torch._inductor', 'sympy'} & set(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    assert run(script).strip() == "[]"

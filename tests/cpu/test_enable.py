@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from bad_input import outcome
 from cases import named
+from cpu.python_process import run
 from cpu_kernels import RAN
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -184,7 +185,7 @@ def test_dynamo_has_rules_for_pytorchs_function_in_any_import_order(first):
         convt_ext.disable()
         assert torch.jit.script(torch.nn.ConvTranspose2d(1, 1, 1))(torch.ones(1, 1, 1, 1)).shape == (1, 1, 1, 1)
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+    run(textwrap.dedent(program))
 
 
 def test_a_tool_that_wraps_our_function_sees_each_call_once(monkeypatch):

@@ -83,7 +83,7 @@ def changed_in_between(y):
     return y * doubled, scale
 
 
-# Operations, and expressions of a result y of which they become the steps.
+# Operations, and the expressions of a result y that become these steps.
 FUSED = {
     "CLAMP": (
         "torch.relu(y)", "F.relu(y)", "F.relu(y, inplace=True)", "y.relu_()", "y.relu()", "F.relu6(y)",

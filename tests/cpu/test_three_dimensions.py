@@ -9,6 +9,7 @@ import bad_input
 import pytest
 import torch
 import torch.nn.functional as F
+from cpu.results import outcomes
 from cpu_kernels import RAN, cpu_is_gpu, needs_binary
 from served import allow_tf32
 from torch import nn
@@ -138,12 +139,8 @@ BAD = {
 def test_errors_are_pytorchs(cpu_is_gpu, row):
     x, weight, _ = operands()
     tensors, named = BAD[row](x, weight)
-    values = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1, **named}
-    args = (*tensors, None)[:3] + tuple(values.values())
-    expected = bad_input.outcome(F.conv_transpose3d, *args)
-    with convt_ext.enabled():
-        by_enable = bad_input.outcome(F.conv_transpose3d, *args)
-    for found in (bad_input.outcome(ours, *args), by_enable):
+    expected, *both = outcomes(ours, tensors, named)
+    for found in both:
         if isinstance(expected, torch.Tensor):
             torch.testing.assert_close(found, expected)
         else:
