@@ -1,4 +1,4 @@
-// Gradient of the bias, summed from the operands of the products. stride_h x stride_w adjacent taps read each element
+// Gradient of the bias, summed from the operands of the products. bias_taps x stride_w adjacent taps read each element
 // of grad_output once. Each CTA sums over its taps among these, and stores rows of partial sums of its chunk. Called
 // by: registers.cuh, pixels.cuh. Must not know: the layout of a stage.
 #pragma once
@@ -18,7 +18,7 @@ __device__ __forceinline__ uint32_t counted_taps(const Kernel& kernel, const Par
   const CorrelateLayout& layout = kernel.layout;
   const int32_t kh = kernel.kh + part.kh - layout.bias_kh, kw = kernel.kw + part.kw * Kernel::kTaps - layout.bias_kw;
   const bool takes_turns = kernel.ci < layout.bias_turns * Kernel::kColumns;
-  if (kernel.params.bias_slabs == nullptr || !takes_turns || kh < 0 || kh >= layout.h.stride) return 0;
+  if (kernel.params.bias_slabs == nullptr || !takes_turns || kh < 0 || kh >= layout.bias_taps) return 0;
   uint32_t counted = 0;
 #pragma unroll
   for (int tap = 0; tap < Kernel::kTaps; ++tap) {

@@ -2,6 +2,7 @@
 #include "reduce/launch.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "correlate_sm90a/instances.h"
 #include "correlate_sm90a/params.h"
@@ -58,7 +59,7 @@ CUtensorMap map_gy(const ConvTProblem& problem, const CorrelateInstance& instanc
 
 // Parameters to recompute NaN results. Zeros outside images and past the last column of a strip are multiplied by
 // elements of the other operand, and 0 * Inf is NaN.
-reduce::WeightTerms terms_of(const ConvTProblem& problem, const CorrelateLayout& layout, const Pointers& pointers) {
+reduce::WeightTerms terms_of(const JoinedProblem& problem, const CorrelateLayout& layout, const Pointers& pointers) {
   reduce::WeightTerms terms{};
   terms.x = pointers.x;
   terms.gy = pointers.y;
@@ -69,6 +70,7 @@ reduce::WeightTerms terms_of(const ConvTProblem& problem, const CorrelateLayout&
   terms.group_co = layout.group_co;
   terms.h = problem.h;
   terms.w = problem.w;
+  terms.planes = problem.planes;
   return terms;
 }
 
@@ -91,8 +93,10 @@ const void* operand_of(const ConvTProblem& problem, const Plan& plan, CorrelateF
 
 }  // namespace
 
-void launch_correlate(const ConvTProblem& problem, const Plan& plan, const CorrelateTile& tile,
-                      const Pointers& pointers, cudaStream_t stream) {
+void launch_correlate(const ConvTProblem& asked, const Plan& plan, const CorrelateTile& tile, const Pointers& pointers,
+                      cudaStream_t stream) {
+  JoinedProblem problem;
+  if (!join_planes(asked, &problem)) throw std::runtime_error("convt_ext: planes cannot be joined");
   const CorrelateInstance& instance = instance_of(kCorrelateInstances, tile.instance, problem, plan);
   CorrelateLayout layout;
   check_layout(make_correlate_layout(problem, tile, &layout), layout, plan);
@@ -108,7 +112,7 @@ void launch_correlate(const ConvTProblem& problem, const Plan& plan, const Corre
   const void* kernel = instance.form == CorrelateForm::kPixels ? correlate_sm90a::pixels_kernel_of(tile.instance)
                                                                : correlate_sm90a::rows_kernel_of(tile.instance);
   for (int64_t first = 0; first < problem.batch; first += tile.images) {
-    ConvTProblem part = problem;
+    JoinedProblem part = problem;
     part.batch = std::min<int64_t>(tile.images, problem.batch - first);
     CorrelateTile of_part = tile;
     of_part.images = static_cast<int32_t>(part.batch);

@@ -114,8 +114,12 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
 // tensor.
 constexpr int64_t kLeastBytes = int64_t{64} << 20, kMostRests = 16;
 
+// With several planes the taps cover all rows (problem/volume.h).
+bool has_volume(const JoinedProblem& problem) { return problem.planes.taps != problem.h.kernel; }
+
 // Whether kernels may compute the gradient of the bias: covering taps exist and leave few elements.
-bool covers(const ConvTProblem& problem) {
+bool covers(const JoinedProblem& problem) {
+  if (has_volume(problem)) return first_covering_tap(problem.w) >= 0 && num_uncovered(problem.w) == 0;
   if (first_covering_tap(problem.h) < 0 || first_covering_tap(problem.w) < 0) return false;
   const int64_t rows = problem.h.out - num_uncovered(problem.h), columns = problem.w.out - num_uncovered(problem.w);
   const int64_t all = int64_t{problem.h.out} * problem.w.out, rest = all - rows * columns;
@@ -125,18 +129,19 @@ bool covers(const ConvTProblem& problem) {
 }
 
 // Sets the bias fields of a layout from its other fields.
-void lay_bias(const ConvTProblem& problem, const CorrelateInstance& instance, CorrelateLayout* layout) {
+void lay_bias(const JoinedProblem& problem, const CorrelateInstance& instance, CorrelateLayout* layout) {
   const bool in_registers = instance.form != CorrelateForm::kPixels || problem.dtype == DataType::kFloat32;
   if (in_registers && instance.taps > kCorrelateMostBiasTaps) return;
   // With `flat`, a strip may read columns of the next row past the end of its row.
   if (layout->flat && layout->strips * int64_t{layout->columns} != problem.w.in) return;
   if (!covers(problem)) return;
-  layout->bias_kh = first_covering_tap(problem.h);
+  layout->bias_kh = has_volume(problem) ? 0 : first_covering_tap(problem.h);
+  layout->bias_taps = has_volume(problem) ? problem.h.kernel : problem.h.stride;
   layout->bias_kw = first_covering_tap(problem.w);
   const int32_t last = layout->bias_kw + problem.w.stride - 1;
   layout->bias_runs = last / instance.taps - layout->bias_kw / instance.taps + 1;
   layout->bias_turns = in_registers ? 1 : layout->ci_tiles;
-  layout->bias_rows = problem.h.stride * layout->bias_runs * layout->bias_turns;
+  layout->bias_rows = layout->bias_taps * layout->bias_runs * layout->bias_turns;
 }
 
 }  // namespace
@@ -192,8 +197,8 @@ int32_t correlate_words(const CorrelateInstance& instance) {
   return instance.dtype == DataType::kFloat32 ? instance.taps : (instance.taps + 1) / 2 + instance.stride_w;
 }
 
-std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem) {
-  const int32_t rows = num_uncovered(problem.h), columns = num_uncovered(problem.w);
+std::vector<CorrelateRest> correlate_rests(const JoinedProblem& problem) {
+  const int32_t rows = has_volume(problem) ? 0 : num_uncovered(problem.h), columns = num_uncovered(problem.w);
   const int64_t (&stride)[4] = problem.y_stride;
   std::vector<CorrelateRest> rests;
   if (rows > 0) {
@@ -208,14 +213,14 @@ std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem) {
   return rests;
 }
 
-int64_t correlate_rest_rows(const ConvTProblem& problem) {
+int64_t correlate_rest_rows(const JoinedProblem& problem) {
   if (!covers(problem)) return 0;
   int64_t rows = 0;
   for (const CorrelateRest& rest : correlate_rests(problem)) rows += num_channel_slabs(rest.sum);
   return rows;
 }
 
-bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& tile, CorrelateLayout* layout) {
+bool make_correlate_layout(const JoinedProblem& problem, const CorrelateTile& tile, CorrelateLayout* layout) {
   if (tile.instance < 0 || tile.instance >= kNumCorrelateInstances) return false;
   const CorrelateInstance& instance = kCorrelateInstances[tile.instance];
   const Axis &h = problem.h, &w = problem.w;
@@ -229,6 +234,10 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
     return false;
   }
   if (problem.c_in > kCorrelateMost || problem.c_out > kCorrelateMost || problem.batch > kCorrelateMost) return false;
+  // The rows of a unit, and the tap rows of a CTA, are in one plane.
+  const PlaneRows& planes = problem.planes;
+  if (has_volume(problem) && planes.taps % tile.kh_parts != 0) return false;
+  if (h.in != planes.input && planes.input % tile.rows != 0) return false;
   *layout = CorrelateLayout{};
   if (!correlate_describes(problem, instance.form, true, tile.packs_x)) return false;
   const CorrelateOperand x = correlate_operand(problem, instance.form, true, tile.packs_x);
@@ -240,6 +249,7 @@ bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& til
   layout->gy_group = gy.group;
   layout->h = h;
   layout->w = w;
+  layout->planes = planes;
   layout->co_rows = kCorrelateRows / parts;
   layout->co_parts = tile.co_parts;
   layout->kh_parts = tile.kh_parts;

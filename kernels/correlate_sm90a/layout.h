@@ -22,6 +22,7 @@
 #include "correlate_sm90a/instances.h"
 #include "plan/tile.h"
 #include "problem/problem.h"
+#include "problem/volume.h"
 #include "reduce/channels.h"
 
 namespace convt {
@@ -52,6 +53,7 @@ struct CorrelateLayout {
   int32_t group_ci, group_co, channels;  // channels per group; input channels of all groups
   int32_t x_group, gy_group;  // channels between groups of an operand in memory
   Axis h, w;
+  PlaneRows planes;
   int32_t co_tiles, ci_tiles, kw_tiles, kh_tiles;  // fastest first; then groups
   int32_t co_parts, kh_parts, kw_parts;
   int32_t co_rows;  // output channels per part: 64, or 32 or 16 if a wgmma covers several parts
@@ -69,10 +71,11 @@ struct CorrelateLayout {
   int32_t copied_bytes;
   int32_t stage_bytes, slots, barriers_begin;  // shared memory
 
-  // The gradient of the bias sums grad_output over stride_h x stride_w taps, starting at (bias_kh, bias_kw)
-  // (problem/phases.h). Each chunk has bias_rows rows of partial sums, or 0 if the kernel does not compute it: [tap
-  // along H][run of a warp's taps along W][CTA that alternates with others].
-  int32_t bias_kh, bias_kw;
+  // The gradient of the bias sums grad_output over bias_taps x stride_w taps, starting at (bias_kh, bias_kw)
+  // (problem/phases.h). bias_taps is stride_h, or all tap rows of several planes. Each chunk has bias_rows rows of
+  // partial sums, or 0 if the kernel does not compute it: [tap along H][run of a warp's taps along W][CTA that
+  // alternates with others].
+  int32_t bias_kh, bias_kw, bias_taps;
   int32_t bias_rows, bias_runs, bias_turns;
 
   // Forms kRows and kBoxes.
@@ -94,7 +97,7 @@ struct CorrelateLayout {
 };
 
 // Computes the layout of a tile. Returns false if it is illegal. Does not check shared memory against the device.
-bool make_correlate_layout(const ConvTProblem& problem, const CorrelateTile& tile, CorrelateLayout* layout);
+bool make_correlate_layout(const JoinedProblem& problem, const CorrelateTile& tile, CorrelateLayout* layout);
 
 // An operand in the layout that the kernel of a form reads, packed or not.
 struct CorrelateOperand {
@@ -119,11 +122,11 @@ struct CorrelateRest {
   ChannelSum sum;
   int64_t begins;  // offset in elements
 };
-std::vector<CorrelateRest> correlate_rests(const ConvTProblem& problem);
+std::vector<CorrelateRest> correlate_rests(const JoinedProblem& problem);
 
 // Number of rows of c_out sums of these elements, which are added to the rows of all chunks; 0 if no layout computes
 // the gradient of the bias.
-int64_t correlate_rest_rows(const ConvTProblem& problem);
+int64_t correlate_rest_rows(const JoinedProblem& problem);
 
 // 32-bit reads of a row of grad_output by a thread, for one of its rows and pixels of a step (kRows, kBoxes).
 int32_t correlate_words(const CorrelateInstance& instance);

@@ -41,7 +41,7 @@ __device__ __forceinline__ void load_pixel_boxes(const Kernel& kernel) {
       const int32_t of_x[4] = {first_ci + block * kChannels, unit.column, unit.row, unit.image};
       ptx::tensor_copy(s_x + block * x_box, &kernel.params.x, of_x, ring.full());
     }
-    const int32_t row = unit.row * layout.h.stride + kernel.first_row();
+    const int32_t row = unit.row * layout.h.stride + layout.planes.after_row(unit.row) + kernel.first_row();
     const int32_t column = unit.column * layout.w.stride + kernel.first_column();
     for (int32_t block = 0; block < layout.gy_blocks; ++block) {
       for (int32_t box = 0; box < layout.gy_boxes; ++box) {

@@ -79,7 +79,7 @@ void estimate(const ConvTProblem& problem, const CorrelateInstance& instance, co
 
 // Considers the plans of a tile: as many stages as fit, and chunks for several numbers of waves. `rest_rows` is
 // correlate_rest_rows().
-void consider(const ConvTProblem& problem, CorrelateTile tile, int64_t rest_rows, BestPlans* best) {
+void consider(const JoinedProblem& problem, CorrelateTile tile, int64_t rest_rows, BestPlans* best) {
   const CorrelateInstance& instance = kCorrelateInstances[tile.instance];
   CorrelateLayout layout;
   const CorrelateOperand x = correlate_operand(problem, instance.form, true, tile.packs_x);
@@ -123,9 +123,11 @@ std::vector<int32_t> widths(int32_t columns, int32_t step, int32_t most) {
   return found;
 }
 
-std::vector<std::pair<int32_t, int32_t>> units_of(const ConvTProblem& problem, const CorrelateInstance& instance) {
+std::vector<std::pair<int32_t, int32_t>> units_of(const JoinedProblem& problem, const CorrelateInstance& instance) {
   const auto element = static_cast<int32_t>(element_bytes(problem.dtype));
-  const int32_t step = instance.form == CorrelateForm::kPixels ? 8 : 32 / element;
+  // In half precision, eight pixels share a step of K with the next row. Planes with odd rows have no pairs of rows.
+  const bool pairs = problem.planes.input == problem.h.in || problem.planes.input % 2 == 0;
+  const int32_t step = instance.form != CorrelateForm::kPixels || !pairs ? 32 / element : 8;
   std::vector<std::pair<int32_t, int32_t>> found;
   for (const int32_t columns : widths(problem.w.in, step, 128 * 4 / element)) {
     for (int32_t rows = 1; rows <= std::min(problem.h.in + 1, 8); ++rows) found.emplace_back(rows, columns);
@@ -135,7 +137,9 @@ std::vector<std::pair<int32_t, int32_t>> units_of(const ConvTProblem& problem, c
 
 }  // namespace
 
-void add_correlate_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
+void add_correlate_plans(const ConvTProblem& asked, const DeviceInfo& device, Candidates* plans) {
+  JoinedProblem problem;
+  if (!join_planes(asked, &problem)) return;
   if (problem.direction != Direction::kGradWeight || problem.batch > kCorrelateMost || problem.c_in > kCorrelateMost ||
       problem.c_out > kCorrelateMost) {
     return;

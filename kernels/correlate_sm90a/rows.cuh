@@ -54,7 +54,8 @@ class RowSource {
     columns_ = ptx::MatrixDescriptor::of_rows(kernel_.s_stages + offset, 128);
     if (layout_.flat) {
       const int32_t first = unit / layout_.strips % layout_.row_units * layout_.rows;
-      gy_row_ = first * layout_.h.stride + kernel_.first_row() + part_.kh * layout_.h.dilation;
+      gy_row_ = first * layout_.h.stride + layout_.planes.after_row(first) + kernel_.first_row() +
+                part_.kh * layout_.h.dilation;
     }
     begin_row();
   }
@@ -122,7 +123,7 @@ struct OfRows : Weights<kTaps, kColumns, kConsumers> {
       const uint32_t s_stage = s_stages + ring.slot() * layout.stage_bytes;
       ring.wait_empty();
       ptx::mbarrier_expect(ring.full(), layout.copied_bytes);
-      const int32_t gy_row = unit.row * layout.h.stride + this->first_row();
+      const int32_t gy_row = unit.row * layout.h.stride + layout.planes.after_row(unit.row) + this->first_row();
       const int32_t copies = layout.flat ? layout.gy_rows : 1;  // a box contains all rows, unless `flat`
       for (int32_t i = 0; i < copies; ++i) {
         const int32_t first = column_of(*this, gy_row + i * layout.gy_row_step);

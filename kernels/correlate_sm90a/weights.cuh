@@ -73,7 +73,9 @@ struct Weights {
   __device__ __forceinline__ pipeline::Ring ring() const { return {s_stages + layout.barriers_begin, layout.slots}; }
 
   // Row and column of grad_output that the CTA's first tap reads for input row 0 and column 0.
-  __device__ __forceinline__ int32_t first_row() const { return kh * layout.h.dilation - layout.h.padding; }
+  __device__ __forceinline__ int32_t first_row() const {
+    return kh * layout.h.dilation - layout.h.padding + layout.planes.after_tap(kh);
+  }
   __device__ __forceinline__ int32_t first_column() const { return kw * layout.w.dilation - layout.w.padding; }
 
   __device__ __forceinline__ void init_barriers() const {

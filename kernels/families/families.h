@@ -51,8 +51,8 @@ namespace convt {
   X(ScatterTile, scatter, "scatter_sm90a", on_hopper_tensor_cores, kNothing)                      \
   X(PortableTile, portable, "portable", on_portable_tensor_cores, kResults)                       \
   X(PortableGradWeightTile, portable_grad_weight, "portable", on_portable_tensor_cores, kNothing) \
-  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_tensor_cores, kNothing)                \
-  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_tensor_cores, kResults)                               \
+  X(CorrelateTile, correlate, "correlate_sm90a", on_hopper_in_any_depth, kNothing)                \
+  X(NhwcTile, nhwc, "nhwc_sm90a", on_hopper_in_any_depth, kResults)                               \
   X(MmaRowsTile, mma_rows, "mma_sm90a", on_hopper_tensor_cores, kNothing)                         \
   X(MmaGradInputTile, mma_grad_input, "mma_sm90a", on_hopper_tensor_cores, kNothing)              \
   X(MmaGradWeightTile, mma_grad_weight, "mma_sm90a", on_hopper_tensor_cores, kNothing)

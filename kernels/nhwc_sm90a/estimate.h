@@ -16,6 +16,7 @@ namespace convt {
 struct NhwcWork {
   TapProgram program;
   bool box_per_tap;  // each tap has its own window
+  int32_t step_n, step_h;            // source images and rows per position (problem/volume.h)
   int32_t positions_h, positions_w;  // per phase, at most
   int32_t windows;                   // per tile
   int32_t extra_h, extra_w;          // over all windows

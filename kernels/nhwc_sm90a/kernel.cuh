@@ -27,7 +27,7 @@ __device__ __forceinline__ void load_source(const Params& params, const Stages& 
       const Window& window = params.windows[walk.window];
       if (window.num_h > 0) {
         const int32_t at[5] = {walk.chunk * Shape::kStageChannels, tile.group, column + window.column, row + window.row,
-                               tile.image};
+                               tile.image * params.step_n + window.plane};
         sources.wait_empty();  // the consumers have released the slot
         ptx::mbarrier_expect(sources.full(), params.box_bytes);
         ptx::tensor_copy(s_source + sources.slot() * params.stage_bytes, &params.map, at, sources.full());

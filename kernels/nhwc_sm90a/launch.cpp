@@ -8,11 +8,14 @@
 #include "nhwc_sm90a/layout.h"
 #include "nhwc_sm90a/params.h"
 #include "plan/tap_program.h"
+#include "problem/volume.h"
 
 namespace convt {
 namespace {
 
-void set_windows(const TapProgram& program, const pack::Params& weights, int32_t kernel_w, nhwc_sm90a::Params* params) {
+void set_windows(const StackedProblem& problem, const TapProgram& program, const pack::Params& weights,
+                 nhwc_sm90a::Params* params) {
+  const int32_t kernel_w = problem.w.kernel;
   params->one_tap = true;
   for (int32_t run = 0; run < program.num_runs; ++run) {
     const TapRun& taps = program.runs[run];
@@ -21,7 +24,8 @@ void set_windows(const TapProgram& program, const pack::Params& weights, int32_t
     const int32_t phase_h = program.phases_h == 1 ? 0 : run / program.phases_w;
     nhwc_sm90a::Window& to = params->windows[run];
     to.column = window.column;
-    to.row = window.row;
+    to.plane = params->step_n > 1 ? window.row / params->step_h : 0;
+    to.row = window.row - to.plane * params->step_h;
     to.num_h = static_cast<int16_t>(taps.num_h);
     to.num_w = static_cast<int16_t>(taps.num_w);
     to.tap = static_cast<int16_t>(taps.kh * kernel_w + taps.kw);
@@ -85,7 +89,7 @@ void set_direct_weights(const ConvTProblem& problem, const NhwcTile& plan, const
 }
 
 // The source with the layout of `pixels`: as a tensor map, or as parameters for gathering threads.
-void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program, const Pixels& pixels,
+void set_source(const StackedProblem& problem, const NhwcTile& plan, const TapProgram& program, const Pixels& pixels,
                 const void* source, nhwc_sm90a::Params* params) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
   const int64_t element = element_bytes(problem.dtype);
@@ -109,13 +113,15 @@ void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProg
     return;
   }
   const int32_t row_bytes = nhwc_row_bytes(instance.k_steps);
-  TensorBox box{source,
-                {pixels.channels, problem.groups, pixels.columns, pixels.rows, problem.batch},
-                {pixels.group_stride, pixels.column_stride, pixels.row_stride, pixels.image_stride},
-                {static_cast<int32_t>(row_bytes / element), 1, plan.box_w, plan.box_h, plan.tile_n},
-                5};
+  TensorBox box{
+      source,
+      {pixels.channels, problem.groups, pixels.columns, pixels.rows / params->step_n, problem.batch * params->step_n},
+      {pixels.group_stride, pixels.column_stride, pixels.row_stride, pixels.image_stride / params->step_n},
+      {static_cast<int32_t>(row_bytes / element), 1, plan.box_w, plan.box_h, plan.tile_n},
+      5};
   box.step[2] = program.source_step_w;
-  box.step[3] = program.source_step_h;
+  box.step[3] = params->step_h;
+  box.step[4] = params->step_n;
   box.swizzle_bytes = row_bytes;
   // If no tap reads some columns, L2 promotion is limited to the size of a pixel.
   const int64_t pixel_bytes = problem.groups * pixels.group_stride * element;
@@ -124,7 +130,7 @@ void set_source(const ConvTProblem& problem, const NhwcTile& plan, const TapProg
   params->map = make_tensor_map(problem.dtype, box);
 }
 
-nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& plan, const TapProgram& program,
+nhwc_sm90a::Params convolve_params(const StackedProblem& problem, const NhwcTile& plan, const TapProgram& program,
                                    const pack::Params& weights, const Pointers& pointers) {
   const NhwcInstance& instance = kNhwcInstances[plan.instance];
   const NhwcGrid grid = make_nhwc_grid(problem, program, plan);
@@ -155,7 +161,8 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   }
   params.interleaved_phases_w = FastDivmod::of(plan.interleaved_phases_w);
   params.windows_of_row = grid.phases_w;
-  params.step_h = program.source_step_h;
+  params.step_n = problem.h.kernel / problem.plane_rows;
+  params.step_h = program.source_step_h / params.step_n;
   params.step_w = program.source_step_w;
   params.scale_h = forward ? problem.h.stride : 1;
   params.scale_w = forward ? problem.w.stride : 1;
@@ -189,7 +196,7 @@ nhwc_sm90a::Params convolve_params(const ConvTProblem& problem, const NhwcTile& 
   params.bias_begin = plan.bias_begin;
   params.barriers_begin = plan.barriers_begin;
   params.packed_tile_step = weights.packed_tile_step;
-  set_windows(program, weights, problem.w.kernel, &params);
+  set_windows(problem, program, weights, &params);
   set_shares(program, forward, std::max(plan.splits, plan.k_splits), &params);
   if (plan.direct) set_direct_weights(problem, plan, weights, pointers.w, channels, &params);
   return params;
@@ -215,11 +222,12 @@ void set_results(const ConvTProblem& problem, const NhwcTile& plan, nhwc_sm90a::
 
 }  // namespace
 
-void launch_nhwc(const ConvTProblem& problem, const Plan& plan, const NhwcTile& tile, const Pointers& pointers,
+void launch_nhwc(const ConvTProblem& asked, const Plan& plan, const NhwcTile& tile, const Pointers& pointers,
                  cudaStream_t stream) {
+  StackedProblem problem;
   TapProgram program;
   if (tile.instance < 0 || tile.instance >= kNumNhwcInstances || (!tile.direct && pointers.packed == nullptr) ||
-      !make_tap_program(problem, &program, tile.box_per_tap)) {
+      !stack_planes(asked, &problem) || !make_tap_program(problem, &program, tile.box_per_tap)) {
     throw std::runtime_error("convt_ext: no NHWC kernel number " + std::to_string(tile.instance) +
                              ", or no workspace for it");
   }

@@ -13,7 +13,7 @@ namespace convt::nhwc_sm90a {
 
 // Taps that read one box of the source, and their packed weights.
 struct Window {
-  int32_t column, row;    // source coordinates of the box of position (0, 0)
+  int32_t column, row, plane;  // source coordinates of the box of position (0, 0)
   int16_t num_h, num_w;   // taps
   int16_t tap, tap_row_step, tap_column_step;  // index of tap (0, 0) in the weight, and steps to the next
   int16_t column_step;    // places from one tap to the next
@@ -34,7 +34,7 @@ struct Params {
   int32_t batch, result_h, result_w;
   int32_t n_channels;  // per group
   int32_t unit;  // contiguous channels per vector store
-  int32_t step_h, step_w;    // source coordinates per position
+  int32_t step_n, step_h, step_w;  // source images, rows and columns per position
   int32_t scale_h, scale_w;  // result coordinates per position
 
   // Tiles: counts along each digit of a tile's index, fastest first. Tiles of images are the last digit.
@@ -82,8 +82,9 @@ struct Params {
   FastDivmod by_box_w, by_box_h;
   Window windows[kNhwcMostWindows];  // of each phase, or all windows of a tile
 
-  // The source with dimensions [image][row][column][group][channel]. A box takes every step-th row and column. One copy
-  // loads a stage's source, with zeros outside the tensor and outside the group.
+  // The source with dimensions [image][row][column][group][channel]. A box takes every step-th image, row and column.
+  // Images of three-dimensional layers are planes. One copy loads a stage's source, with zeros outside the tensor and
+  // outside the group.
   CUtensorMap map;
   // The unpacked weight, if `packed` is null: dimensions [block][pair][quad][channel of a pair][tap, source channel],
   // with one copy per tap and stage. If stages do not divide a tap's source channels: [tap][pair][quad][channel of a

@@ -8,6 +8,7 @@
 #include "plan/shared_memory.h"
 #include "plan/tap_program.h"
 #include "plan/tensor_map.h"
+#include "problem/volume.h"
 
 namespace convt {
 namespace {
@@ -64,9 +65,10 @@ bool lay_out(const ConvTProblem& problem, const DeviceInfo& device, const NhwcIn
   NhwcTile& plan = tile_of<NhwcTile>(*whole);
   plan.box_w = plan.tile_w + work.extra_w;
   plan.box_h = plan.tile_h + work.extra_h;
-  const int32_t step_h = work.program.source_step_h, step_w = work.program.source_step_w;
+  const int32_t step_h = work.step_h, step_w = work.program.source_step_w;
   if (plan.box_w > kMostOfBox || plan.box_h > kMostOfBox) return false;
-  if (!plan.gathers && ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox)) {
+  if (!plan.gathers && ((plan.box_w - 1) * step_w + 1 > kMostOfBox || (plan.box_h - 1) * step_h + 1 > kMostOfBox ||
+                        (plan.tile_n - 1) * work.step_n + 1 > kMostOfBox)) {
     return false;
   }
   const NhwcGrid grid = make_nhwc_grid(problem, work.program, plan);
@@ -246,11 +248,13 @@ bool is_direct(const ConvTProblem& problem) {
 }
 
 // Computes the tile-independent properties, with `apart` one box per tap. Returns false if a kernel limit is exceeded.
-bool make_work(const ConvTProblem& problem, bool apart, NhwcWork* to) {
+bool make_work(const StackedProblem& problem, bool apart, NhwcWork* to) {
   NhwcWork& work = *to;
   work.box_per_tap = apart;
   if (!make_tap_program(problem, &work.program, apart)) return false;
   if (std::max(work.program.source_step_h, work.program.source_step_w) > kMostStep) return false;
+  work.step_n = problem.h.kernel / problem.plane_rows;
+  work.step_h = work.program.source_step_h / work.step_n;
   if (work.program.num_runs > kNhwcMostWindows || work.program.total_taps == 0) return false;
   const bool forward = problem.direction == Direction::kForward;
   work.positions_h = forward ? num_positions(problem.h, 0) : problem.h.in;
@@ -308,9 +312,20 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, const Nhwc
   }
 }
 
+// Three-dimensional layers: gradients of the input in channels_last, where images and planes are one axis.
+bool joins_planes(const ConvTProblem& asked, const StackedProblem& problem) {
+  const bool joined = asked.batch == 1 || (problem.x_batch == problem.planes * problem.x_stride[0] &&
+                                           problem.y_batch == problem.planes * problem.y_stride[0]);
+  return problem.direction == Direction::kGradInput && is_channels_last(problem.x_stride) &&
+         is_channels_last(problem.y_stride) && joined &&
+         has_map_stride(asked.d.out, asked.y_plane, element_bytes(problem.dtype));
+}
+
 }  // namespace
 
-void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
+void add_nhwc_plans(const ConvTProblem& asked, const DeviceInfo& device, Candidates* plans) {
+  StackedProblem problem;
+  if (!stack_planes(asked, &problem) || (is_volume(asked) && !joins_planes(asked, problem))) return;
   if (problem.direction == Direction::kGradWeight || result_stride(problem)[1] > INT32_MAX) return;
   if (int64_t{problem.h.kernel} * problem.w.kernel > INT16_MAX) return;
   NhwcWork work{}, apart{};
@@ -327,11 +342,11 @@ void add_nhwc_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
       if (is_apart) add_plans(problem, device, apart, index, source, plans);
     }
   };
-  const bool has_boxes = work.program.source_step_h <= kMostBoxStep && work.program.source_step_w <= kMostBoxStep;
+  const bool has_boxes = std::max({work.step_n, work.step_h, work.program.source_step_w}) <= kMostBoxStep;
   if (has_boxes && source_has_map(problem)) {
     add({false, false, kTiles});
-    add({true, false, kTilesOfAddress});
-  } else {
+    if (!is_volume(asked)) add({true, false, kTilesOfAddress});
+  } else if (!is_volume(asked)) {
     add({true, false, kTilesWithoutMap});
     if (has_boxes && packed_source_bytes(problem) <= kMostPacked) add({false, true, kTilesWithoutMap});
   }

@@ -99,7 +99,7 @@ constexpr bool kHasHopperCode = true;
 
 bool has_hopper_kernels(const DeviceInfo& device) { return kHasHopperCode && device.compute_capability == 90; }
 
-bool any_class(const ConvTProblem& problem, const DeviceInfo&) { return !is_volume(problem); }
+bool any_class(const ConvTProblem&, const DeviceInfo&) { return true; }
 
 bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo&) {
   const bool aten_order = problem.direction == Direction::kForward && problem.precision == Precision::kAten;

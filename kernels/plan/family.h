@@ -38,7 +38,8 @@ struct Families {
 // All families. On equal estimates the earlier family comes first. Defined in families/families.cpp.
 Families families();
 
-// Predicates for `serves`. Only on_hopper_in_any_depth() accepts problems with a depth axis (problem/volume.h).
+// Predicates for `serves`. Only any_class() and on_hopper_in_any_depth() accept problems with a depth axis
+// (problem/volume.h).
 bool any_class(const ConvTProblem& problem, const DeviceInfo& device);
 bool sums_as_ieee(const ConvTProblem& problem, const DeviceInfo& device);
 bool on_hopper_tensor_cores(const ConvTProblem& problem, const DeviceInfo& device);

@@ -1,5 +1,9 @@
 #include "problem/volume.h"
 
+#include <algorithm>
+
+#include "problem/adjoint.h"
+
 namespace convt {
 namespace {
 
@@ -7,6 +11,8 @@ bool is_patch(const Axis& axis) {
   return axis.kernel == axis.stride && (axis.dilation == 1 || axis.kernel == 1) && axis.padding == 0 &&
          axis.out == int64_t{axis.in} * axis.kernel;
 }
+
+int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 }  // namespace
 
@@ -53,6 +59,92 @@ bool stack_planes(const ConvTProblem& problem, StackedProblem* stacked) {
   stacked->h.out = static_cast<int32_t>(out);
   stacked->h.dilation = 1;
   return true;
+}
+
+bool join_planes(const ConvTProblem& problem, JoinedProblem* joined) {
+  static_cast<ConvTProblem&>(*joined) = problem;
+  joined->planes = PlaneRows{std::max(problem.h.in, 1), problem.h.kernel, 0, 0};
+  if (!is_volume(problem)) return true;
+  const Axis &d = problem.d, &h = problem.h;
+  const int64_t in = int64_t{d.in} * h.in, out = int64_t{d.out} * h.out, taps = int64_t{d.kernel} * h.kernel;
+  if (!is_patch(d) || !is_patch(h) || !fits_axis(in, out, taps, h.stride, 0, 1)) return false;
+  const auto adjoin = [](int32_t planes, int64_t plane, int32_t rows, int64_t* row) {
+    if (rows == 1) *row = plane;
+    return planes == 1 || plane == rows * *row;
+  };
+  if (!adjoin(d.in, problem.x_plane, h.in, &joined->x_stride[2]) ||
+      !adjoin(d.kernel, problem.w_plane, h.kernel, &joined->w_stride[2]) ||
+      !adjoin(d.out, problem.y_plane, h.out, &joined->y_stride[2])) {
+    return false;
+  }
+  joined->planes.row_gap = (d.kernel - 1) * h.out;
+  joined->planes.tap_gap = h.out - h.kernel;
+  joined->d = Axis{1, 1, 1, 1, 0, 1};
+  joined->h = Axis{static_cast<int32_t>(in), static_cast<int32_t>(out), static_cast<int32_t>(taps), h.stride, 0, 1};
+  joined->x_plane = joined->w_plane = joined->y_plane = 0;
+  return true;
+}
+
+std::vector<PlaneSlice> plane_slices(const ConvTProblem& problem) {
+  const Axis d = problem.direction == Direction::kForward ? problem.d : adjoint_axis(problem.d);
+  std::vector<PlaneSlice> slices;
+  for (int32_t phase = 0; phase < num_phases(d); ++phase) {
+    const Phase taps = make_phase(d, phase);
+    const int32_t positions = num_positions(d, phase);
+    // Tap t reads the source at position p if p * position_step + first_shift - t * shift_step is in 0 .. in - 1.
+    const auto plane = [&](int32_t t) { return taps.first_shift - int64_t{t} * taps.shift_step; };
+    const auto begin = [&](int32_t t) {
+      return std::clamp<int64_t>(-floor_div(plane(t), d.position_step), 0, positions);
+    };
+    const auto end = [&](int32_t t) {
+      return std::clamp<int64_t>(floor_div(d.in - 1 - plane(t), d.position_step) + 1, begin(t), positions);
+    };
+    std::vector<int64_t> limits{0, positions};
+    for (int32_t t = 0; t < taps.num_taps; ++t) limits.push_back(begin(t)), limits.push_back(end(t));
+    std::sort(limits.begin(), limits.end());
+    limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
+    for (size_t i = 0; i + 1 < limits.size(); ++i) {
+      const auto p = static_cast<int32_t>(limits[i]);
+      int32_t first = 0;
+      while (first < taps.num_taps && (p < begin(first) || p >= end(first))) ++first;
+      int32_t last = first;
+      while (last < taps.num_taps && p >= begin(last) && p < end(last)) ++last;
+      slices.push_back({p * d.stride + phase, d.stride, static_cast<int32_t>(limits[i + 1] - p),
+                        static_cast<int32_t>(int64_t{p} * d.position_step + plane(first)), d.position_step,
+                        -taps.shift_step, taps.first_tap + first * taps.tap_step, taps.tap_step, last - first});
+    }
+  }
+  return slices;
+}
+
+ConvTProblem slice_problem(const ConvTProblem& problem, const PlaneSlice& slice, bool taps_as_channels) {
+  ConvTProblem flat = problem;
+  const bool forward = problem.direction == Direction::kForward;
+  flat.batch = slice.num_planes;
+  flat.x_stride[0] = (forward ? slice.source_step : slice.plane_step) * problem.x_plane;
+  flat.y_stride[0] = (forward ? slice.plane_step : slice.source_step) * problem.y_plane;
+  if (taps_as_channels) (forward ? flat.c_in : flat.c_out) *= slice.num_taps;
+  flat.d = Axis{1, 1, 1, 1, 0, 1};
+  flat.x_plane = flat.w_plane = flat.y_plane = 0;
+  return flat;
+}
+
+ConvTProblem pairs_problem(const ConvTProblem& problem, const PlanePairs& pairs) {
+  ConvTProblem flat = problem;
+  flat.batch *= pairs.count;
+  flat.x_stride[0] = problem.x_plane;
+  flat.y_stride[0] = problem.d.stride * problem.y_plane;
+  flat.d = Axis{1, 1, 1, 1, 0, 1};
+  flat.x_plane = flat.w_plane = flat.y_plane = 0;
+  return flat;
+}
+
+PlanePairs plane_pairs(const Axis& d, int32_t tap) {
+  const int64_t first = int64_t{tap} * d.dilation - d.padding;  // plane of grad_output for plane 0 of the input
+  const int64_t begin = std::clamp<int64_t>(-floor_div(first, d.stride), 0, d.in);
+  const int64_t end = std::clamp<int64_t>(floor_div(d.out - 1 - first, d.stride) + 1, begin, d.in);
+  return {static_cast<int32_t>(begin), static_cast<int32_t>(begin * d.stride + first),
+          static_cast<int32_t>(end - begin)};
 }
 
 }  // namespace convt

@@ -5,6 +5,7 @@
 
 #include "problem/phases.h"
 #include "problem/problem.h"
+#include "problem/volume.h"
 
 namespace convt::reduce {
 
@@ -28,6 +29,7 @@ struct WeightTerms {
   int64_t batch;
   int32_t group_ci, group_co;
   Axis h, w;
+  PlaneRows planes;
 };
 
 // Contiguous slabs [num_slabs][size[0]][size[1]][size[2]][size[3]] -> a tensor of these sizes with any strides.

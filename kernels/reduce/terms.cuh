@@ -16,7 +16,8 @@ __device__ float sum_of_terms(const WeightTerms& terms, const int32_t (&place)[4
   constexpr int32_t kTogether = 8;  // loads in flight
   const Axis &h = terms.h, &w = terms.w;
   const int32_t co = place[2] / terms.group_ci * terms.group_co + place[3];
-  const int32_t first_row = place[0] * h.dilation - h.padding, first_column = place[1] * w.dilation - w.padding;
+  const int32_t first_row = place[0] * h.dilation - h.padding + terms.planes.after_tap(place[0]);
+  const int32_t first_column = place[1] * w.dilation - w.padding;
   float sum = 0;
 #pragma unroll 1
   for (int64_t image = 0; image < terms.batch; ++image) {
@@ -25,7 +26,7 @@ __device__ float sum_of_terms(const WeightTerms& terms, const int32_t (&place)[4
     const Element* g_gy = static_cast<const Element*>(terms.gy) + image * terms.gy_stride[0] + co * terms.gy_stride[1];
 #pragma unroll 1
     for (int32_t row = 0; row < h.in; ++row) {
-      const int64_t out_row = int64_t{row} * h.stride + first_row;
+      const int64_t out_row = int64_t{row} * h.stride + terms.planes.after_row(row) + first_row;
       if (out_row < 0 || out_row >= h.out) continue;
 #pragma unroll 1
       for (int32_t column = 0; column < w.in; column += kTogether) {

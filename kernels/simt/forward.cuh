@@ -149,17 +149,17 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     }
     __syncwarp();
     if (threadIdx.x == 0) {
-      s_state.cursor.start(tile, phase_h, s_state.phases_w);
+      s_state.cursor.start(params, tile, phase_h, s_state.phases_w);
       for (int32_t index = 0; index < params.stages; ++index) describe_next(index);
     }
   }
   __syncthreads();  // s_state is complete
   if (tile.p_h_begin >= num_positions(problem.h, tile.phase_h)) return;
-  auto* g_y = static_cast<Element*>(params.y);
+  auto* g_y = static_cast<Element*>(params.y) + tile.volume * params.output_volume;
   auto bias_alone = [&](int32_t channel) {
     return to_element<Element>(add(Accumulator{0}, bias_of<Traits>(params, tile, channel)));
   };
-  if (phase_h.num_taps == 0) {
+  if (phase_h.num_taps == 0 || params.group_c_in == 0) {
     store_tile<false, Element>(problem, params.shape, tile, params.shared, params.columns, params.fused_log2,
                                params.group_c_out, params.channels_last_output, nullptr, g_y, bias_alone);
     return;

@@ -110,23 +110,26 @@ __device__ __forceinline__ void load_pixels(const GradWeightParams& params, cons
   const int32_t w_log2 = params.plan.tile_w_log2;
   const int64_t first_ci = int64_t{tile.group} * params.group_c_in + tile.ci_begin;
   const int64_t first_co = int64_t{tile.group} * params.group_c_out + tile.co_begin;
-  load_window<Traits>(
-      static_cast<const Element*>(params.x) + pixels.image * problem.x_stride[0] + first_ci * problem.x_stride[1],
-      problem.x_stride + 1, problem.h.in, problem.w.in, params.plan.tile_h << w_log2,
-      min(params.plan.block_ci, params.group_c_in - tile.ci_begin), layout.ci_pitch, s_stage, [&](int32_t position) {
-        const int32_t row = position >> w_log2;
-        return Place{pixels.h_begin + row, pixels.w_begin + position - (row << w_log2)};
-      });
+  const int64_t volume = params.planes == 1 ? pixels.image : pixels.image / params.planes;
+  const int64_t plane = pixels.image - volume * params.planes;
+  load_window<Traits>(static_cast<const Element*>(params.x) + volume * params.x_volume + plane * problem.x_stride[0] +
+                          first_ci * problem.x_stride[1],
+                      problem.x_stride + 1, problem.h.in, problem.w.in, params.plan.tile_h << w_log2,
+                      min(params.plan.block_ci, params.group_c_in - tile.ci_begin), layout.ci_pitch, s_stage,
+                      [&](int32_t position) {
+                        const int32_t row = position >> w_log2;
+                        return Place{pixels.h_begin + row, pixels.w_begin + position - (row << w_log2)};
+                      });
   const int32_t oh = output_coordinate(problem.h, pixels.h_begin, tile.kh_begin);
   const int32_t ow = output_coordinate(problem.w, pixels.w_begin, tile.run_begin * Traits::kKw);
-  load_window<Traits>(
-      static_cast<const Element*>(params.gy) + pixels.image * problem.y_stride[0] + first_co * problem.y_stride[1],
-      problem.y_stride + 1, problem.h.out, problem.w.out, layout.rows.extent * layout.columns.extent,
-      min(params.plan.block_co, params.group_c_out - tile.co_begin), layout.co_pitch,
-      s_stage + layout.output_elems * sizeof(typename Traits::Accumulator), [&](int32_t position) {
-        const Place place = s_places[position];
-        return Place{oh + place.h, ow + place.w};
-      });
+  load_window<Traits>(static_cast<const Element*>(params.gy) + volume * params.gy_volume + plane * problem.y_stride[0] +
+                          first_co * problem.y_stride[1],
+                      problem.y_stride + 1, problem.h.out, problem.w.out, layout.rows.extent * layout.columns.extent,
+                      min(params.plan.block_co, params.group_c_out - tile.co_begin), layout.co_pitch,
+                      s_stage + layout.output_elems * sizeof(typename Traits::Accumulator), [&](int32_t position) {
+                        const Place place = s_places[position];
+                        return Place{oh + place.h, ow + place.w};
+                      });
 }
 
 template <typename Traits>

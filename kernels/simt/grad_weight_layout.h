@@ -159,6 +159,9 @@ struct GradWeightParams {
   GradWeightLayout layout;
   int32_t group_c_in;  // c_in / groups
   int32_t group_c_out;  // c_out / groups
+  // Three-dimensional problems: images per batch element, and elements between batch elements. Otherwise one image.
+  int32_t planes;
+  int64_t x_volume, gy_volume;
 };
 
 }  // namespace convt::simt

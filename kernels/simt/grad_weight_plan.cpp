@@ -5,11 +5,13 @@
 
 #include "plan/cost.h"
 #include "plan/plan.h"
+#include "problem/volume.h"
 #include "simt/grad_weight_layout.h"
 
 namespace convt {
 namespace {
 
+constexpr int32_t kMostDepthTaps = 4096;
 constexpr int64_t kBlocks = 1056;  // target CTA count, 8 per SM of the reference GPU; more CTAs mean more slabs
 
 int32_t power_of_two_above(int64_t value) {
@@ -184,8 +186,32 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
 
 }  // namespace
 
+void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
+
+// Plans of a three-dimensional problem: those of the depth tap with most pairs of planes, for all taps.
+static void add_volume_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
+  if (problem.d.kernel > kMostDepthTaps) return;
+  double all = 0;
+  PlanePairs most{};
+  for (int32_t tap = 0; tap < problem.d.kernel; ++tap) {
+    const PlanePairs pairs = plane_pairs(problem.d, tap);
+    all += pairs.count;
+    if (pairs.count > most.count) most = pairs;
+  }
+  if (most.count == 0) return;
+  const size_t first = plans->size();
+  add_simt_grad_weight_plans(pairs_problem(problem, most), device, plans);
+  for (size_t i = first; i < plans->size(); ++i) {
+    Plan& plan = (*plans)[i];
+    plan.compute_us *= all / most.count;
+    plan.memory_us *= all / most.count;
+    plan.estimate_us *= all / most.count;
+  }
+}
+
 void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.direction != Direction::kGradWeight) return;
+  if (is_volume(problem)) return add_volume_plans(problem, device, plans);
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   const DeviceInfo reference = h200();
   for (int32_t index = 0; index < kNumGradWeightInstances; ++index) {

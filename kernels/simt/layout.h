@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "plan/fast_divmod.h"
 #include "plan/shared_memory.h"
 #include "plan/tile.h"
 #include "problem/phases.h"
@@ -55,13 +56,14 @@ struct TileGrid {
   int32_t h_phases;  // min(stride_h, h_out)
   int32_t h_tiles;  // tiles of tile_h positions
   int32_t groups;
-  int32_t n_tiles;
+  int32_t n_tiles;  // per volume
   // Not digits of the block index:
   int32_t w_phases;  // min(stride_w, w_out)
   int32_t w_origin;  // positions by which the first tile starts before position 0
 };
 
 struct Tile {
+  int32_t volume;  // batch element of a three-dimensional problem; its planes are the images
   int32_t n_begin;  // images n_begin .. n_begin + tile_n - 1
   int32_t group;
   int32_t co_begin;  // within the group
@@ -103,7 +105,7 @@ inline int64_t num_tiles(const TileGrid& grid) {
 }
 
 // Block order: channel tiles first, then the row, then the phases and positions of the next rows, then groups, then
-// images. Consecutive blocks thus share their input in L2.
+// images, then volumes. Consecutive blocks thus share their input in L2.
 CONVT_HOST_DEVICE inline Tile tile_of_block(const TileGrid& grid, const TileShape& shape, uint32_t block) {
   Tile tile;
   auto next_digit = [&block](int32_t count) {
@@ -118,7 +120,8 @@ CONVT_HOST_DEVICE inline Tile tile_of_block(const TileGrid& grid, const TileShap
   tile.phase_h = next_digit(grid.h_phases);
   tile.p_h_begin = next_digit(grid.h_tiles) * shape.tile_h;
   tile.group = next_digit(grid.groups);
-  tile.n_begin = static_cast<int32_t>(block) * shape.tile_n;
+  tile.n_begin = next_digit(grid.n_tiles) * shape.tile_n;
+  tile.volume = static_cast<int32_t>(block);
   tile.phase_w_begin = w_split * shape.phases_w;
   const int32_t phases_left = grid.w_phases - tile.phase_w_begin;
   tile.num_phases_w = phases_left < shape.phases_w ? phases_left : shape.phases_w;
@@ -219,9 +222,14 @@ struct Params {
   SharedLayout shared;
   OutputColumns columns;
   int32_t fused_log2;  // log2 of the W phases per output channel of the problem (problem/fuse.h)
+  // Volumes, each with problem.batch planes as images. A source channel has depth_taps taps along the depth, which are
+  // separate channels in the order of `ieee`: tap t of channel c is channel c * depth_taps + t.
+  int64_t input_volume, output_volume;  // elements between volumes
+  FastDivmod depth_taps;
+  int64_t input_tap, weight_tap;  // elements between these taps
   int64_t weight_group_stride;  // elements between the weights of consecutive groups
   int64_t weight_phase_stride;  // elements between consecutive fused phases
-  int32_t group_c_in;  // c_in / groups
+  int32_t group_c_in;  // c_in / groups, with taps as channels; 0 if no tap along the depth is inside the source
   int32_t group_c_out;  // c_out / groups
   int32_t chunk_ci;
   int32_t chunk_kh;

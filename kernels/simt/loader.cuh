@@ -39,6 +39,22 @@ __device__ __forceinline__ void load_channels(uint32_t s_destination, const type
   }
 }
 
+// The same for channels that are taps along the depth (Params): channel first_ci + ci_begin and so on of the group,
+// whose channel 0 is at g_group. c_step and tap_step are elements between channels and between taps.
+template <typename Traits, int kElems>
+__device__ __forceinline__ void load_depth_taps(uint32_t s_destination, const typename Traits::Element* g_group,
+                                                const FastDivmod& depth_taps, int32_t first_ci, int32_t ci_begin,
+                                                int32_t ci_step, int32_t num_ci, int64_t c_step, int64_t tap_step,
+                                                uint32_t s_step) {
+#pragma unroll 1
+  for (int32_t ci = ci_begin; ci < num_ci; ci += ci_step) {
+    int32_t tap;
+    const int32_t channel = depth_taps(first_ci + ci, &tap);
+    load_channels<Traits, kElems>(s_destination, g_group + channel * c_step + tap * tap_step, 0, 1, 1, 0, 0);
+    s_destination += s_step;
+  }
+}
+
 // Copies for one input channel of a stage: element offsets in global memory (-1: no copy) and their destinations.
 // Computing them costs far more than the copy, so all stages with the same taps share one list.
 struct CopyList {
@@ -120,7 +136,9 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
   using Element = typename Traits::Element;
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
   const uint32_t plane_bytes = input_plane(num_positions) * kBytes;
-  const int64_t c_begin = int64_t{tile.group} * params.group_c_in + stage.ci_begin;
+  const bool has_depth = !Traits::kTapSums && params.depth_taps.value > 1;
+  const int32_t group_c_in = has_depth ? params.group_c_in / params.depth_taps.value : params.group_c_in;
+  const int64_t c_begin = int64_t{tile.group} * group_c_in + (has_depth ? 0 : stage.ci_begin);
   const int64_t c_stride = params.problem.x_stride[1];
 
   // Neighbouring threads load neighbouring columns. In a channels_last input, 8 lanes load 8 neighbouring channels (one
@@ -140,8 +158,9 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
     item = thread - ci_begin * item_step;
     if (ci_begin >= ci_step) return;
   }
-  const Element* g_input = static_cast<const Element*>(params.x) + tile.n_begin * params.problem.x_stride[0] +
-                           (c_begin + ci_begin) * c_stride;  // [num_ci, ...]
+  const Element* g_input = static_cast<const Element*>(params.x) + tile.volume * params.input_volume +
+                           tile.n_begin * params.problem.x_stride[0] + stage.depth * params.input_tap +
+                           (c_begin + (has_depth ? 0 : ci_begin)) * c_stride;  // [num_ci, ...]
   s_input += ci_begin * plane_bytes;
   const int64_t g_step = ci_step * c_stride;
   const uint32_t s_step = ci_step * plane_bytes;
@@ -151,6 +170,18 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
     if (offset < 0) continue;
     const Element* g_source = g_input + offset;
     const uint32_t s_destination = s_input + item * width * kBytes;
+    if (has_depth) {
+      const auto load_taps = [&](auto elems) {
+        load_depth_taps<Traits, elems>(s_destination, g_source, params.depth_taps, stage.ci_begin, ci_begin, ci_step,
+                                       num_ci, c_stride, params.input_tap, s_step);
+      };
+      if (std::is_same_v<Element, float> && quads) {
+        load_taps(std::integral_constant<int, std::is_same_v<Element, float> ? 4 : 1>{});
+      } else {
+        load_taps(std::integral_constant<int, 1>{});
+      }
+      continue;
+    }
     if constexpr (std::is_same_v<Element, float>) {
       if (quads) {
         load_channels<Traits, 4>(s_destination, g_source, ci_begin, ci_step, num_ci, g_step, s_step);
@@ -221,17 +252,25 @@ __device__ __forceinline__ void load_weight(const Params& params, const Tile& ti
   const int32_t ci_first = threadIdx.x / element_step;
   if (ci_first >= ci_step) return;
   const uint32_t plane_bytes = weight_plane(params.shape.block_co, num_taps) * kBytes;
+  const bool has_depth = !Traits::kTapSums && params.depth_taps.value > 1;
+  const int64_t ci_stride = params.problem.w_stride[0];
   const Element* g_weight = static_cast<const Element*>(params.w) + tile.group * params.weight_group_stride +
-                            (stage.ci_begin + ci_first) * params.problem.w_stride[0];  // [num_ci, ...]
+                            stage.depth * params.weight_tap +
+                            (has_depth ? 0 : stage.ci_begin + ci_first) * ci_stride;  // [num_ci, ...]
   s_weight += ci_first * plane_bytes;
-  const int64_t g_step = ci_step * params.problem.w_stride[0];
+  const int64_t g_step = ci_step * ci_stride;
   const uint32_t s_step = ci_step * plane_bytes;
   const int32_t num_ci = stage.num_ci;
   for (int32_t element = threadIdx.x - ci_first * element_step; element < num_elements; element += element_step) {
     const int64_t offset = list.s_weight[element];
     if (offset < 0) continue;
-    load_channels<Traits, 1>(s_weight + list.s_weight_place[element] * kBytes, g_weight + offset, ci_first, ci_step,
-                             num_ci, g_step, s_step);
+    const uint32_t s_destination = s_weight + list.s_weight_place[element] * kBytes;
+    if (has_depth) {
+      load_depth_taps<Traits, 1>(s_destination, g_weight + offset, params.depth_taps, stage.ci_begin, ci_first, ci_step,
+                                 num_ci, ci_stride, params.weight_tap, s_step);
+      continue;
+    }
+    load_channels<Traits, 1>(s_destination, g_weight + offset, ci_first, ci_step, num_ci, g_step, s_step);
   }
 }
 

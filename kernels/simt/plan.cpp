@@ -10,14 +10,20 @@
 #include "plan/cost.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
+#include "problem/volume.h"
 #include "simt/layout.h"
 
 namespace convt {
+
+void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
+
 namespace {
 
 constexpr int32_t kMaxBlockCo = 64;
 constexpr int32_t kThreadsPerGroup = 8;  // minimum: a warp contains at most 4 channel groups
 constexpr int64_t kFewChannels = 4;
+constexpr int32_t kMostDepthTaps = 4096;
+constexpr int64_t kMostChannels = int64_t{1} << 30;  // with taps along the depth as channels
 constexpr int32_t kTableBytes = 1024;  // static shared memory of a CTA, rounded up
 
 // Order of sums for a precision class. Tensor-core classes get the stricter ieee order.
@@ -268,6 +274,32 @@ void add_plans(const ConvTProblem& problem, const DeviceInfo& device, int32_t fu
   }
 }
 
+// Plans of a three-dimensional problem: those of the slice with most products, for all slices.
+void add_volume_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
+  if (problem.d.kernel > kMostDepthTaps) return;
+  const auto products = [](const PlaneSlice& slice) { return static_cast<double>(slice.num_planes) * slice.num_taps; };
+  const std::vector<PlaneSlice> slices = plane_slices(problem);
+  const auto largest = std::max_element(slices.begin(), slices.end(),
+                                        [&](const auto& a, const auto& b) { return products(a) < products(b); });
+  if (largest == slices.end() || largest->num_taps == 0) return;
+  const bool tap_sums = served_order(problem) == Precision::kAten;
+  const ConvTProblem flat = slice_problem(problem, *largest, !tap_sums);
+  if (std::max(flat.c_in, flat.c_out) > kMostChannels) return;
+  const size_t first = plans->size();
+  add_simt_plans(flat, device, plans);
+  double longer = static_cast<double>(problem.batch) * (tap_sums ? largest->num_taps : 1), all = 0;
+  for (const PlaneSlice& slice : slices) all += products(slice);
+  longer *= all / products(*largest);
+  constexpr double kLaunchUs = 2.5;
+  for (size_t i = first; i < plans->size(); ++i) {
+    Plan& plan = (*plans)[i];
+    plan.num_blocks *= problem.batch;
+    plan.compute_us *= longer;
+    plan.memory_us *= longer;
+    plan.estimate_us = longer * plan.estimate_us + kLaunchUs * static_cast<double>(slices.size() - 1);
+  }
+}
+
 }  // namespace
 
 void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
@@ -275,6 +307,7 @@ void add_simt_plans(const ConvTProblem& problem, const DeviceInfo& device, Candi
     served_order(problem);  // rejects classes that no direction supports
     return;
   }
+  if (is_volume(problem)) return add_volume_plans(problem, device, plans);
   if (problem.direction == Direction::kGradInput) return add_plans(adjoint_problem(problem), device, 1, plans);
   add_plans(problem, device, 1, plans);
   if (can_fuse_phases(problem)) add_plans(fuse_phases(problem), device, problem.w.stride, plans);

@@ -1,9 +1,10 @@
 // Order of the sums: the input channels and taps of each pipeline stage. A tile processes its W phases in sequence.
 //
-// ieee: input channels, then taps along H, then along W, all ascending. The taps of a channel are split over stages
+// ieee: input channels, then taps along D, H, then W, all ascending (taps along D are channels, see Params). The taps
+// of a channel are split over stages
 //       only if one stage cannot hold all taps of one input channel.
-// aten: taps outermost, descending along H, then W (which is ascending input row, then column), one tap per
-//       stage; input channels ascending within a tap.
+// aten: taps outermost, descending along D, H, then W (which is ascending input plane, row, then column), one tap
+//       per stage; input channels ascending within a tap.
 #pragma once
 
 #include <type_traits>
@@ -38,6 +39,7 @@ struct Traits {
 struct Stage {
   bool end;           // not a stage: the tile is complete
   int32_t phase;     // W phase, counted from the tile's first
+  int32_t depth;     // tap sums: tap along the depth
   int32_t ci_begin;  // within the group
   int32_t num_ci;
   int32_t kh_begin;  // index into the taps of the H phase
@@ -86,13 +88,14 @@ template <bool kTapSums>
 struct StageCursor {
   int32_t phase;
   int32_t num_kw;  // taps of the current W phase
+  int32_t depth;
   int32_t ci;
   int32_t kh;
   int32_t kw;
 
-  __device__ void start(const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
+  __device__ void start(const Params& params, const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
     phase = -1;
-    next_phase(tile, phase_h, s_phases_w);
+    next_phase(params, tile, phase_h, s_phases_w);
   }
 
   // Returns the current stage and advances the cursor.
@@ -103,9 +106,10 @@ struct StageCursor {
     stage.phase = phase;
     if (num_kw == 0) {
       stage.last_of_phase = true;
-      next_phase(tile, phase_h, s_phases_w);
+      next_phase(params, tile, phase_h, s_phases_w);
       return stage;
     }
+    stage.depth = depth;
     stage.ci_begin = ci;
     stage.num_ci = min(params.chunk_ci, params.group_c_in - ci);
     stage.kh_begin = kh;
@@ -130,6 +134,8 @@ struct StageCursor {
       if (--kw >= 0) return;
       kw = num_kw - 1;
       if (--kh >= 0) return;
+      kh = phase_h.num_taps - 1;
+      if (--depth >= 0) return;
     } else {
       kw += params.chunk_kw;
       if (kw < num_kw) return;
@@ -140,14 +146,15 @@ struct StageCursor {
       ci += params.chunk_ci;
       if (ci < params.group_c_in) return;
     }
-    next_phase(tile, phase_h, s_phases_w);
+    next_phase(params, tile, phase_h, s_phases_w);
   }
 
-  __device__ void next_phase(const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
+  __device__ void next_phase(const Params& params, const Tile& tile, const Phase& phase_h, const Phase* s_phases_w) {
     ++phase;
     if (phase >= tile.num_phases_w) return;
     num_kw = s_phases_w[phase].num_taps;
     ci = 0;
+    depth = kTapSums ? params.depth_taps.value - 1 : 0;
     kh = kTapSums ? phase_h.num_taps - 1 : 0;
     kw = kTapSums ? num_kw - 1 : 0;
   }

@@ -47,9 +47,9 @@ convt::Candidates plans_of(const convt::ConvTProblem& problem, const convt::Devi
 void* address(uintptr_t number) { return reinterpret_cast<void*>(number); }
 
 // Sets the number of images per launch.
-template <typename Tile, typename Layout>
-void set_images(const convt::ConvTProblem& problem, int32_t images,
-                bool (*make)(const convt::ConvTProblem&, const Tile&, Layout*), convt::Plan* plan) {
+template <typename Problem, typename Tile, typename Layout>
+void set_images(const Problem& problem, int32_t images, bool (*make)(const Problem&, const Tile&, Layout*),
+                convt::Plan* plan) {
   Layout layout;
   auto& tile = convt::tile_of<Tile>(*plan);
   tile.images = images;
@@ -81,7 +81,9 @@ void run(const convt::ConvTProblem& problem, const convt::DeviceInfo& device, co
   emulator::keeps_float_sums =
       problem.precision != convt::Precision::kIeee && problem.precision != convt::Precision::kAten;
   if (images > 0 && engine == "correlate_sm90a") {
-    set_images(problem, images, &convt::make_correlate_layout, &plan);
+    convt::JoinedProblem joined;
+    convt::join_planes(problem, &joined);
+    set_images(joined, images, &convt::make_correlate_layout, &plan);
   } else if (images > 0 && problem.direction == convt::Direction::kGradWeight) {
     convt::tile_of<convt::PortableGradWeightTile>(plan).chunks = 1;
     set_images(problem, images, &convt::make_portable_grad_weight_layout, &plan);

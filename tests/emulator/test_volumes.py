@@ -7,57 +7,76 @@ from typing import Any
 
 import pytest
 import torch
-from emulator.calls import CLASSES, H200
+from emulator.calls import CLASSES, EXACT_CLASSES, H200, KINDS
 from torch.nn import functional as F
 
-# (N, C_in, C_out, D, H, W), kernel = stride, groups.
+PATCHES = {
+    "k2": {"size": (2, 24, 40, 3, 5, 6), "k": (2, 2, 2)},
+    "k2_odd_width": {"size": (1, 8, 9, 2, 3, 7), "k": (2, 2, 2)},
+    "k2_groups": {"size": (2, 16, 24, 3, 4, 4), "k": (2, 2, 2), "groups": 2},
+    "k2_few": {"size": (2, 16, 32, 3, 4, 12), "k": (2, 2, 2)},
+    "k2_rows": {"size": (2, 8, 12, 5, 2, 9), "k": (3, 4, 2)},
+    "k4": {"size": (1, 40, 8, 2, 3, 4), "k": (4, 4, 4)},
+    "k1_depth": {"size": (3, 16, 16, 4, 3, 8), "k": (1, 2, 2)},
+}  # fmt: skip
+# Overlapping kernels, planes without taps, taps that are always outside, one plane, dilation, groups.
 LAYERS = {
-    "k2": ((2, 24, 40, 3, 5, 6), (2, 2, 2), 1),
-    "k2_odd_width": ((1, 8, 9, 2, 3, 7), (2, 2, 2), 1),
-    "k2_groups": ((2, 16, 24, 3, 4, 4), (2, 2, 2), 2),
-    "k2_rows": ((2, 8, 12, 5, 2, 9), (3, 4, 2), 1),
-    "k4": ((1, 40, 8, 2, 3, 4), (4, 4, 4), 1),
-    "k1_depth": ((3, 16, 16, 4, 3, 8), (1, 2, 2), 1),
-}
+    "k3": {"size": (2, 5, 6, 4, 5, 6), "k": (3, 3, 3), "p": (1, 1, 1)},
+    "k3s2": {"size": (2, 6, 4, 3, 4, 5), "k": (3, 3, 3), "s": (2, 2, 2), "p": (1, 1, 1), "op": (1, 1, 1)},
+    "k4s2": {"size": (1, 4, 9, 3, 3, 4), "k": (4, 4, 4), "s": (2, 2, 2), "p": (1, 1, 1)},
+    "gaps": {"size": (2, 3, 4, 3, 2, 3), "k": (2, 1, 3), "s": (4, 2, 1), "op": (2, 1, 0), "d": (1, 1, 2)},
+    "dilated": {"size": (1, 4, 4, 5, 3, 3), "k": (3, 2, 2), "s": (2, 1, 1), "p": (3, 0, 0), "d": (3, 2, 1)},
+    "far": {"size": (1, 4, 6, 2, 3, 4), "k": (5, 2, 2), "p": (4, 0, 0), "d": (2, 1, 1)},
+    "groups": {"size": (2, 6, 9, 3, 4, 4), "k": (3, 2, 2), "s": (1, 2, 2), "p": (2, 0, 0), "groups": 3},
+    "k2": PATCHES["k2_odd_width"],
+}  # fmt: skip
 
 
 @dataclasses.dataclass
 class Volume:
-    """A layer with kernel = stride in one direction, with tensors in one format."""
+    """One direction of a three-dimensional layer, with tensors in one format."""
 
     x: torch.Tensor
     weight: torch.Tensor
     bias: torch.Tensor | None
     y: torch.Tensor
-    groups: int
+    arguments: dict[str, Any]
     direction: int
     kind: str
 
     @classmethod
-    def of(cls, layer: str, direction: int, kind: str, channels_last: bool) -> Volume:
-        (n, c_in, c_out, *size), kernel, groups = LAYERS[layer]
+    def of(cls, layer: dict[str, Any], direction: int, kind: str, channels_last: bool) -> Volume:
+        n, c_in, c_out, *size = layer["size"]
         generator = torch.Generator().manual_seed(1)
+        arguments = {
+            "stride": layer.get("s", (1, 1, 1) if "p" in layer else layer["k"]),
+            "padding": layer.get("p", (0, 0, 0)),
+            "output_padding": layer.get("op", (0, 0, 0)),
+            "groups": layer.get("groups", 1),
+            "dilation": layer.get("d", (1, 1, 1)),
+        }
 
         def integers(*sizes: int) -> torch.Tensor:
-            return torch.randint(-2, 3, sizes, generator=generator).to(CLASSES[kind][0])
+            return torch.randint(-2, 3, sizes, generator=generator).to(KINDS[kind][0])
 
         memory = torch.channels_last_3d if channels_last else torch.contiguous_format
-        x = integers(n, c_in, *size).contiguous(memory_format=memory)
-        y = integers(n, c_out, *(a * k for a, k in zip(size, kernel, strict=True))).contiguous(memory_format=memory)
+        x, weight = integers(n, c_in, *size), integers(c_in, c_out // arguments["groups"], *layer["k"])
+        y = integers(*F.conv_transpose3d(x.double(), weight.double(), **arguments).shape)
         bias = integers(c_out) if direction == 0 else None
-        return cls(x, integers(c_in, c_out // groups, *kernel), bias, y, groups, direction, kind)
+        x, y = x.contiguous(memory_format=memory), y.contiguous(memory_format=memory)
+        return cls(x, weight, bias, y, arguments, direction, kind)
 
     def problem(self) -> dict[str, Any]:
-        _, dtype, precision = CLASSES[self.kind]
-        sizes, kernel = self.x.shape[2:], self.weight.shape[2:]
+        _, dtype, precision = KINDS[self.kind]
+        kernel, lists = self.weight.shape[2:], (self.arguments[name] for name in ("stride", "padding", "dilation"))
         axes = [
-            {"in": a, "out": a * k, "kernel": k, "stride": k, "padding": 0, "dilation": 1}
-            for a, k in zip(sizes, kernel, strict=True)
+            dict(zip(("in", "out", "kernel", "stride", "padding", "dilation"), axis, strict=True))
+            for axis in zip(self.x.shape[2:], self.y.shape[2:], kernel, *lists, strict=True)
         ]
         problem = {
             "direction": self.direction, "batch": self.x.shape[0], "c_in": self.x.shape[1], "c_out": self.y.shape[1],
-            "groups": self.groups, "d": axes[0], "h": axes[1], "w": axes[2], "dtype": dtype, "precision": precision,
-            "has_bias": self.bias is not None,
+            "groups": self.arguments["groups"], "d": axes[0], "h": axes[1], "w": axes[2], "dtype": dtype,
+            "precision": precision, "has_bias": self.bias is not None,
         }  # fmt: skip
         for name, tensor in (("x", self.x), ("w", self.weight), ("y", self.y)):
             strides = list(tensor.stride())
@@ -66,27 +85,58 @@ class Volume:
         return problem
 
     def expected(self) -> torch.Tensor:
-        x, weight, y = self.x.double().requires_grad_(), self.weight.double(), self.y.double()
+        x, weight, y = (tensor.double().clone().requires_grad_() for tensor in (self.x, self.weight, self.y))
         bias = None if self.bias is None else self.bias.double()
-        result = F.conv_transpose3d(x, weight, bias, self.weight.shape[2:], groups=self.groups)
-        return result.detach() if self.direction == 0 else torch.autograd.grad(result, x, y)[0]
+        result = F.conv_transpose3d(x, weight, bias, **self.arguments)
+        return torch.autograd.grad(result, (x, weight), y)[self.direction - 1] if self.direction else result.detach()
+
+    def check(self, emulated, engine: str) -> set[str]:
+        """Runs every plan without clusters, and returns their kernels. Sums of small integers are exact."""
+        expected, ran = self.expected(), set()
+        of_bias = self.y.double().sum((0, 2, 3, 4))
+        if self.direction == 2 and self.kind in CLASSES:
+            self.weight = self.weight.float()  # the emulator does not round sums of slabs
+        for number, (kernel, tile, *_) in enumerate(emulated.plans(self.problem(), H200, engine)):
+            if tile.get("splits", 1) > 1 and engine in ("patch_sm90a", "nhwc_sm90a"):
+                continue
+            written = (self.y, self.x, self.weight)[self.direction].fill_(torch.nan)
+            bias = torch.full((self.y.shape[1],), torch.nan) if tile["gives_grad_bias"] else self.bias
+            tensors = [tensor.data_ptr() if tensor is not None else 0 for tensor in (self.x, self.weight, bias, self.y)]
+            emulated.run(self.problem(), H200, engine, number, tensors, 0, None)
+            assert torch.equal(written.double(), expected), (kernel, tile)
+            assert not tile["gives_grad_bias"] or torch.equal(bias.double(), of_bias), (kernel, tile)
+            ran.add(kernel)
+        return ran
 
 
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("direction", [0, 1], ids=["forward", "grad_input"])
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", PATCHES)
 def test_patches(emulated, layer, direction, channels_last, kind):
-    """Every plan without clusters, exactly: sums of small integers are the same in every order."""
-    call = Volume.of(layer, direction, kind, channels_last)
-    plans = emulated.plans(call.problem(), H200, "patch_sm90a")
-    of_kernel = LAYERS[layer][1]
-    assert bool(plans) == (direction == 0 or (not channels_last and of_kernel[2] == 2))
-    expected, written = call.expected(), (call.y, call.x)[direction]
-    for number, (kernel, tile, *_) in enumerate(plans):
-        if tile.get("splits", 1) > 1:
-            continue
-        written.fill_(torch.nan)
-        tensors = [call.x.data_ptr(), call.weight.data_ptr(), 0 if call.bias is None else call.bias.data_ptr()]
-        emulated.run(call.problem(), H200, "patch_sm90a", number, [*tensors, call.y.data_ptr()], 0, None)
-        assert torch.equal(written.double(), expected), (kernel, tile)
+    call = Volume.of(PATCHES[layer], direction, kind, channels_last)
+    ran = call.check(emulated, "patch_sm90a")
+    assert bool(ran) == (direction == 0 or (not channels_last and PATCHES[layer]["k"][2] == 2))
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("layer", PATCHES)
+def test_gradient_of_the_input_in_channels_last(emulated, layer, kind):
+    call = Volume.of(PATCHES[layer], 1, kind, channels_last=True)
+    aligned = call.y.shape[1] // call.arguments["groups"] * call.y.element_size() % 16 == 0
+    assert bool(call.check(emulated, "nhwc_sm90a")) == aligned
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "tf32x3"])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("layer", PATCHES)
+def test_gradient_of_the_weight(emulated, layer, channels_last, kind):
+    assert Volume.of(PATCHES[layer], 2, kind, channels_last).check(emulated, "correlate_sm90a")
+
+
+@pytest.mark.parametrize("kind", EXACT_CLASSES)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("direction", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_exact_classes(emulated, layer, direction, channels_last, kind):
+    assert Volume.of(LAYERS[layer], direction, kind, channels_last).check(emulated, "simt")

@@ -115,6 +115,75 @@ def test_stacked_planes(plan_module, n, axes, channels_last, gap):
         assert stacked_terms(stacked) == terms(volume)
 
 
+def joined_terms(joined: Problem) -> Terms:
+    """The same for the result of `join_planes`, where rows of planes are rows of one image."""
+    x, w, y = (joined[f"{name}_stride"] for name in "xwy")
+    h, planes = joined["h"], joined["planes"]
+    found = []
+    for n, row, tap in itertools.product(range(joined["batch"]), range(h["in"]), range(h["kernel"])):
+        out = (
+            row * h["stride"]
+            + tap
+            + row // planes["input"] * planes["row_gap"]
+            + tap // planes["taps"] * planes["tap_gap"]
+        )
+        for of_w in pairs(joined["w"]):
+            addresses = ((n, x, row, of_w[0]), (0, w, tap, of_w[1]), (n, y, out, of_w[2]))
+            found.append(tuple(i * s[0] + r * s[2] + c * s[3] for i, s, r, c in addresses))
+    return sorted(found)
+
+
+@few_problems
+@given(n=st.integers(1, 2), axes=axes_of_a_volume(deep=True), channels_last=st.booleans(), gap=st.sampled_from([0, 64]))
+def test_joined_planes(plan_module, n, axes, channels_last, gap):
+    """`gap`: elements between the planes of the input."""
+    volume = make_volume(n, 2, 3, axes, channels_last)
+    volume["x_plane"] += gap
+    assume(plan_module.without_depth(volume)[0])
+    joined = plan_module.join_planes(volume)
+    if gap > 0 and axes[0]["in"] > 1 and axes[1]["in"] > 1:
+        assert joined is None  # rows do not have one stride
+    else:
+        assert joined_terms(joined) == terms(volume)
+
+
+depths = st.builds(
+    make_axis, st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), st.integers(0, 2),
+    st.integers(1, 3),
+)  # fmt: skip
+
+
+@few_problems
+@given(d=depths, gradient=st.booleans())
+def test_slices_of_planes(plan_module, d, gradient):
+    """Each plane of the result is in one slice, with taps in ascending order and planes inside the source."""
+    assume(d["out"] > 0)
+    volume = make_volume(1, 2, 3, [d, make_axis(2, 1), make_axis(2, 1)], False, direction=int(gradient))
+    found, planes = [], []
+    for slice in plan_module.plane_slices(volume):
+        for i in range(slice["num_planes"]):
+            plane = slice["first_plane"] + i * slice["plane_step"]
+            planes.append(plane)
+            for t in range(slice["num_taps"]):
+                source = slice["source_plane"] + i * slice["source_step"] + t * slice["source_tap_step"]
+                tap = slice["first_tap"] + t * slice["tap_step"]
+                found.append((plane, tap, source) if gradient else (source, tap, plane))
+    assert sorted(planes) == list(range(d["in"] if gradient else d["out"]))
+    assert sorted(found) == pairs(d)
+
+
+@few_problems
+@given(d=depths)
+def test_pairs_of_planes(plan_module, d):
+    assume(d["out"] > 0)
+    volume = make_volume(1, 2, 3, [d, make_axis(2, 1), make_axis(2, 1)], False)
+    found = []
+    for tap in range(d["kernel"]):
+        x, y, count = plan_module.plane_pairs(volume, tap)
+        found += [(x + i, tap, y + i * d["stride"]) for i in range(count)]
+    assert sorted(found) == pairs(d)
+
+
 def test_other_depths_are_not_stacked(plan_module):
     for depth in (make_axis(3, 3, 2), make_axis(3, 2, 2, 1), make_axis(3, 2, 2, 0, 1), make_axis(3, 2, 2, 0, 0, 2)):
         assert (
@@ -128,15 +197,18 @@ def test_other_depths_are_not_stacked(plan_module):
     ("direction", "dtype", "precision"),
     [(FORWARD, 0, TF32), (FORWARD, FLOAT16, HALF), (GRAD_INPUT, 0, TF32), (GRAD_WEIGHT, 0, TF32), (FORWARD, 0, IEEE)],
 )
-def test_only_patch_is_offered(plan_module, direction, dtype, precision, channels_last):
-    axes = [make_axis(16, 2, 2), make_axis(16, 2, 2), make_axis(16, 2, 2)]
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_families_of_volumes(plan_module, direction, dtype, precision, kernel, channels_last):
+    axes = [make_axis(16, kernel, 2), make_axis(16, 2, 2), make_axis(16, 2, 2)]
     named = {"direction": direction, "dtype": dtype, "precision": precision}
     volume = make_volume(2, 64, 32, axes, channels_last, **named)
-    if direction == GRAD_WEIGHT or precision == IEEE or (direction == GRAD_INPUT and channels_last):
-        with pytest.raises(ValueError, match="no kernel supports this three-dimensional problem"):
-            plan_module.candidates(volume, H200)
-        return
     plans = plan_module.candidates(volume, H200)
-    assert {plan["family"] for plan in plans} == {"patch"}
+    families = {plan["family"] for plan in plans}
+    exact = {"simt_grad_weight" if direction == GRAD_WEIGHT else "simt"}
+    if precision == IEEE or kernel == 3:
+        assert families == exact
+    else:
+        patches = {FORWARD: "patch", GRAD_INPUT: "nhwc" if channels_last else "patch", GRAD_WEIGHT: "correlate"}
+        assert families - exact == {patches[direction]}
     for plan in plans:
         assert_launchable(plan, H200)

@@ -19,6 +19,8 @@ static std::string describe_box(const std::array<int64_t, 4>& sizes, const std::
   return convt::describe(convt::DataType::kFloat32, box);
 }
 
+using py::literals::operator""_a;
+
 PYBIND11_MODULE(_plan, module) {
   module.doc() = "The planner of convt_ext, for its tests.";
   module.def("num_positions",
@@ -63,6 +65,30 @@ PYBIND11_MODULE(_plan, module) {
     found["y_batch"] = stacked.y_batch;
     found["y_plane"] = stacked.y_plane;
     return found;
+  });
+  module.def("join_planes", [](const py::dict& problem) -> py::object {
+    convt::JoinedProblem joined;
+    if (!convt::join_planes(problem_of(problem), &joined)) return py::none();
+    py::dict found = dict_of(joined);
+    const convt::PlaneRows& planes = joined.planes;
+    found["planes"] = py::dict("input"_a = planes.input, "taps"_a = planes.taps, "row_gap"_a = planes.row_gap,
+                               "tap_gap"_a = planes.tap_gap);
+    return found;
+  });
+  module.def("plane_slices", [](const py::dict& problem) {
+    py::list found;
+    for (const convt::PlaneSlice& slice : convt::plane_slices(problem_of(problem))) {
+      found.append(py::dict("first_plane"_a = slice.first_plane, "plane_step"_a = slice.plane_step,
+                            "num_planes"_a = slice.num_planes, "source_plane"_a = slice.source_plane,
+                            "source_step"_a = slice.source_step, "source_tap_step"_a = slice.source_tap_step,
+                            "first_tap"_a = slice.first_tap, "tap_step"_a = slice.tap_step,
+                            "num_taps"_a = slice.num_taps));
+    }
+    return found;
+  });
+  module.def("plane_pairs", [](const py::dict& problem, int32_t tap) {
+    const convt::PlanePairs pairs = convt::plane_pairs(problem_of(problem).d, tap);
+    return py::make_tuple(pairs.x, pairs.y, pairs.count);
   });
   add_tiles(module);
   add_plans(module);
