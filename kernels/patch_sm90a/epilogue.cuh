@@ -54,7 +54,8 @@ struct Bias {
     const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      r[k] = epilogue::bias_of<typename Shape::Element>(params, tile.group, params.n_channels, first + 32 * k);
+      r[k] = epilogue::bias_of<typename Shape::Element>(params, tile.group, params.n_channels >> params.paired,
+                                                        (first + 32 * k) >> params.paired);
     }
   }
   __device__ __forceinline__ void store(uint32_t s_bias) const {
@@ -104,7 +105,7 @@ __device__ __forceinline__ void store_planes(const Accumulators<Shape>& acc, con
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int32_t channel = first + 8 * j + i;
-      Element* g = g_channel + (8 * j + i) * params.result_stride[1];
+      Element* g = g_channel + (8 * j + i) * params.result_stride[1] + (i == 1 ? params.odd_channel : 0);
 #pragma unroll
       for (int row = 0; row < Shape::kBlocks / kColumns; ++row, g += block_step) {
         if (channel + row * kBlockChannels >= params.n_channels) continue;
@@ -184,7 +185,8 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
   using Element = typename Shape::Element;
   constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns whose pairs are contiguous channels
   const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 4) * 2 * kInterleaved;
-  auto* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + first;
+  auto* g_channel =
+      static_cast<Element*>(params.result) + ((int64_t{tile.group} * params.n_channels + first) >> params.paired);
   int64_t offset[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) offset[h] = patch_offset<Shape>(params, tile, tile.begin + position_of_thread<Shape>(h));
@@ -203,7 +205,8 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
     for (int tap = 0; tap < kPatchTaps; ++tap) {
       const bool two_rows = params.kernel_w == 2;
       const int64_t of_tap = (two_rows ? tap / 2 : 0) * params.result_stride[2] +
-                             (two_rows ? tap % 2 : tap) * params.result_stride[3] + m * 8 * kInterleaved;
+                             (two_rows ? tap % 2 : tap) * params.result_stride[3] +
+                             (m * 8 * kInterleaved >> params.paired);
       constexpr int kCount = 2 * kInterleaved;
       float both[2 * kCount];
 #pragma unroll
@@ -229,7 +232,17 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
         float values[kCount];
 #pragma unroll
         for (int k = 0; k < kCount; ++k) values[k] = both[h * kCount + k];
-        epilogue::store_neighbours(g_channel + offset[h] + of_tap, values, params.n_channels - channel, params.unit, 1);
+        Element* g = g_channel + offset[h] + of_tap;
+        if (params.paired) {
+          float planes[2][kCount / 2];
+#pragma unroll
+          for (int k = 0; k < kCount; ++k) planes[k % 2][k / 2] = values[k];
+          const int32_t left = (params.n_channels - channel) / 2;
+          epilogue::store_neighbours(g, planes[0], left, params.unit, 1);
+          epilogue::store_neighbours(g + params.odd_channel, planes[1], left, params.unit, 1);
+        } else {
+          epilogue::store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
+        }
       }
     }
   }

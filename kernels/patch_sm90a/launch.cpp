@@ -35,6 +35,9 @@ patch_sm90a::Params convolve_params(const StackedProblem& problem, const PatchTi
   params.result_batch = forward ? problem.y_batch : problem.x_batch;
   params.by_tap_rows = FastDivmod::of(problem.plane_rows);
   params.plane_stride = problem.y_plane;
+  params.paired = problem.paired;
+  params.odd_channel =
+      !problem.paired ? 0 : problem.y_plane - (is_channels_last(problem.y_stride) ? 0 : problem.y_stride[1]);
   params.kernel_w = forward ? problem.w.kernel : 1;
   params.patch_h = problem.h.kernel;
   params.patch_w = problem.w.kernel;
@@ -118,7 +121,7 @@ void launch_patch(const ConvTProblem& asked, const Plan& plan, const PatchTile& 
   const PatchForm form = instance_of(kPatchInstances, tile.instance, asked, plan).form;
   StackedProblem problem;
   TapProgram program;
-  if (pointers.packed == nullptr || !stack_planes(asked, &problem) || !make_tap_program(problem, &program)) {
+  if (pointers.packed == nullptr || !stack_patches(asked, &problem) || !make_tap_program(problem, &program)) {
     throw std::runtime_error(std::string("convt_ext: no workspace for ") + plan.kernel);
   }
   const void* const kernel = patch_sm90a::kernel_of(tile.instance);

@@ -15,6 +15,9 @@
 
 namespace convt {
 
+// The problem that the kernels of PatchTile compute. Returns false if there is none.
+bool stack_patches(const ConvTProblem& problem, StackedProblem* stacked);
+
 // The forward pass is one GEMM, [positions, channels] x [channels, taps * channels]. The gradient of the input is
 // [positions, taps * channels] x [taps * channels, channels]. Positions are the rows. Source fragments are read from
 // shared memory in the layout of global memory, in both layouts, without a transpose. A thread's results are whole runs

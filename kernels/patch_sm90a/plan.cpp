@@ -172,6 +172,14 @@ bool form_of(const StackedProblem& problem, PatchForm* form) {
 
 }  // namespace
 
+bool stack_patches(const ConvTProblem& problem, StackedProblem* stacked) {
+  if (!stack_planes(problem, stacked)) return false;
+  const int64_t channels = problem.c_out / problem.groups;
+  const int64_t blocks = ceil_div(channels, int64_t{kPatchChannels});
+  if (ceil_div(2 * channels, int64_t{kPatchChannels}) < 2 * blocks) pair_planes(stacked);
+  return true;
+}
+
 PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan) {
   const bool forward = problem.direction == Direction::kForward;
   const int64_t n_channels = (forward ? problem.c_out : problem.c_in) / problem.groups;
@@ -212,7 +220,7 @@ int32_t patch_source_vector(const StackedProblem& problem) {
 
 void add_patch_plans(const ConvTProblem& asked, const DeviceInfo& device, Candidates* plans) {
   StackedProblem problem;
-  if (!stack_planes(asked, &problem) || !is_nonoverlapping(problem)) return;
+  if (!stack_patches(asked, &problem) || !is_nonoverlapping(problem)) return;
   TapProgram program;  // determines the order of packed weights
   PatchForm form;
   if (!form_of(problem, &form) || !make_tap_program(problem, &program)) return;

@@ -17,6 +17,7 @@ struct Staging {
   using Element = typename Shape::Element;
   static constexpr int kStride = patch_staged_stride(Shape::kElement);  // elements between channels
   static constexpr int kPlaces = kPatchPositions * Shape::kBlocks / kVector, kChannels = 128 / kPlaces;
+  static_assert(kChannels % 2 == 0, "a thread's channels are all even or all odd");
 
   Element* s_position[2];  // for the thread's first channel
   int32_t positions;       // existing positions of the warpgroup
@@ -26,6 +27,10 @@ struct Staging {
   const Element* s_vector;
   Element* g_vector;
 };
+
+__device__ __forceinline__ int64_t odd_offset(const Params& params, int32_t channel) {
+  return channel % 2 == 1 ? params.odd_channel : 0;
+}
 
 // Prefetches the tensor that a program adds to the thread's vectors. Loads among the steps would wait for memory a few
 // vectors at a time.
@@ -151,7 +156,7 @@ __device__ __forceinline__ void store_rows(const Accumulators<Shape>& acc, const
   staging.g_vector = static_cast<Element*>(params.result) +
                      image_offset(params, image, params.result_batch, params.result_stride[0]) +
                      (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1] +
-                     row_of_image * params.by_tap_rows.value * params.result_stride[2] +
+                     row_of_image * params.by_tap_rows.value * params.result_stride[2] + odd_offset(params, first) +
                      tap_row_offset(params, tile.tap_h, params.result_stride[2]) + of_row * kPatchTaps;
   store_staged<Shape, kVector, kEven, kSteps>(acc, params, staging, consumer, s_bias);
 }
@@ -180,7 +185,8 @@ __device__ __forceinline__ void store_runs(const Accumulators<Shape>& acc, const
   staging.first_channel = tile.group * params.n_channels + first;
   staging.s_vector = s_staged + thread / Staging::kPlaces * Staging::kStride + result;
   staging.g_vector = static_cast<Element*>(params.result) + offset + result / kRun * params.result_stride[2] +
-                     (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1];
+                     (int64_t{tile.group} * params.n_channels + first) * params.result_stride[1] +
+                     odd_offset(params, first);
   store_staged<Shape, kVector, Shape::kNeighbours, kSteps>(acc, params, staging, consumer, s_bias);
 }
 

@@ -190,7 +190,8 @@ Plan choose_plan(const ConvTProblem& problem, const DeviceInfo& device) {
     if (is_without_tensor_cores(family) && least_us <= best.estimate_us) search(family);
   }
   if (best.kernel == nullptr && is_volume(problem)) {
-    throw std::invalid_argument("convt_ext: no kernel supports this three-dimensional problem");
+    throw std::invalid_argument("convt_ext: kernels support up to 4096 taps along the depth, got " +
+                                std::to_string(problem.d.kernel));
   }
   if (best.kernel == nullptr) {
     throw std::invalid_argument("convt_ext: no kernel's tile fits into " + std::to_string(device.shared_per_block) +

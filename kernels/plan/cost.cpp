@@ -288,17 +288,32 @@ double torch_exact_us(const ConvTProblem& problem, const DeviceInfo& device) {
   return (transform ? 0.55 : 2.2) * multiply_us + copies_us + call_us;
 }
 
-// Three-dimensional layers on tensor cores: passes over input and output at copy bandwidth, below the measurements of
-// two layers with kernel = stride. Returns 0 for other classes.
+// Three-dimensional layers, below most measurements of the layers of benchmarks/volume_fitting.csv. On tensor cores
+// (kernel = stride): a call, and passes over input and output at copy bandwidth. `ieee` (other kernels): multiples of
+// the time of the multiply-adds. Other classes are not modelled: the time of one copy leaves them to PyTorch.
 double torch_volume_us(const ConvTProblem& problem, const DeviceInfo& device) {
-  if (problem.precision != Precision::kTf32 && problem.precision != Precision::kHalf) return 0;
-  // Forward and dX: TF32 in NCDHW and NDHWC, then half precision.
-  constexpr double kPasses[2][2][2] = {{{4.5, 2.3}, {5.5, 2.1}}, {{2.7, 1.3}, {4.5, 1.5}}};
-  constexpr double kCallUs = 8;
-  const bool forward = problem.direction == Direction::kForward, half = problem.precision == Precision::kHalf;
-  const double bytes =
-      static_cast<double>(element_bytes(problem.dtype)) * (input_elements(problem) + output_elements(problem));
-  return kCallUs + kPasses[!forward][half][is_channels_last(problem.x_stride)] * bytes * 1e-3 / device.copy_gb_per_s;
+  struct Fit {
+    double call, passes;
+  };
+  // Forward, gradients of input and weight: TF32 in NCDHW and NDHWC, then half precision.
+  constexpr Fit kFits[3][2][2] = {{{{20, 7.5}, {18, 4.5}}, {{20, 8.9}, {14, 6.1}}},
+                                  {{{20, 2.9}, {16, 1.3}}, {{20, 5.2}, {14, 1.1}}},
+                                  {{{20, 5.3}, {14, 2.5}}, {{20, 5.8}, {10, 1.5}}}};
+  constexpr double kMultiples[3][2] = {{4.9, 2.5}, {2.0, 1.5}, {4.1, 2.3}};  // few channels, many channels
+  constexpr double kMargin = 0.8;
+  const auto direction = static_cast<int32_t>(problem.direction);
+  const double copy_us = static_cast<double>(element_bytes(problem.dtype)) *
+                         (input_elements(problem) + output_elements(problem)) * 1e-3 / device.copy_gb_per_s;
+  if (problem.precision == Precision::kTf32 || problem.precision == Precision::kHalf) {
+    const bool half = problem.precision == Precision::kHalf;
+    const Fit& fit = kFits[direction][half][is_channels_last(problem.x_stride)];
+    return kMargin * (fit.call + fit.passes * copy_us);
+  }
+  if (problem.precision != Precision::kIeee || problem.dtype != DataType::kFloat32) return copy_us;
+  const double multiply_us = useful_multiply_adds(problem) /
+                             (multiply_adds_per_cycle(device, false) * device.num_sms * device.clock_ghz * 1e3);
+  const bool many = std::min(problem.c_in, problem.c_out) / problem.groups > 48;
+  return kMargin * kMultiples[direction][many] * multiply_us;
 }
 
 }  // namespace

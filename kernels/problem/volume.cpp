@@ -41,6 +41,7 @@ ConvTProblem without_depth(const ConvTProblem& problem) {
 bool stack_planes(const ConvTProblem& problem, StackedProblem* stacked) {
   static_cast<ConvTProblem&>(*stacked) = problem;
   stacked->planes = 1;
+  stacked->paired = false;
   stacked->plane_rows = problem.h.kernel;
   stacked->x_batch = problem.x_stride[0];
   stacked->y_batch = problem.y_stride[0];
@@ -58,6 +59,21 @@ bool stack_planes(const ConvTProblem& problem, StackedProblem* stacked) {
   stacked->h.kernel = stacked->h.stride = static_cast<int32_t>(rows);
   stacked->h.out = static_cast<int32_t>(out);
   stacked->h.dilation = 1;
+  return true;
+}
+
+bool pair_planes(StackedProblem* stacked) {
+  const bool last = is_channels_last(stacked->y_stride);
+  if (stacked->direction != Direction::kForward || stacked->h.kernel != 2 * stacked->plane_rows ||
+      stacked->w_stride[1] != 2 * stacked->w_plane || (last ? stacked->groups > 1 : stacked->y_stride[1] % 2 != 0)) {
+    return false;
+  }
+  stacked->paired = true;
+  stacked->c_out *= 2;
+  stacked->w_stride[1] = stacked->w_plane;
+  if (!last) stacked->y_stride[1] /= 2;
+  stacked->h.kernel = stacked->h.stride = stacked->plane_rows;
+  stacked->h.out /= 2;
   return true;
 }
 
