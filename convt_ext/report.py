@@ -20,14 +20,15 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from . import _torch, planner, routing, scopes
-from .auto_dispatch import AutoDispatch
 from .bench.floors import Rates, floor_us, rates_for
 from .bench.layers import Layer
-from .directions import NativeConv, grad_mask_of
+from .dispatch import planner, routing, scopes
+from .dispatch.auto_dispatch import AutoDispatch
+from .dispatch.directions import NativeConv, grad_mask_of
+from .dispatch.precision import CLASSES
+from .dispatch.request import reason_of
+from .environment import _torch
 from .explain import device_numbers
-from .precision import CLASSES
-from .request import reason_of
 from .tuning import choices, restoring
 
 _DIRECTIONS = {choices.FORWARD: "forward", choices.GRAD_INPUT: "input", choices.GRAD_WEIGHT: "weight"}

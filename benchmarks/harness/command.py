@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from convt_ext import _extension
 from convt_ext.bench import command as layers_command
 from convt_ext.bench import dry_run, report
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, by_name
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.timing import CudaTimer, Timer
-from convt_ext.gpus import words_of
+from convt_ext.environment import _extension
+from convt_ext.environment.gpus import words_of
 from convt_ext.tuning import benchmark
 from harness import ahead, neighbour_report, program_report, program_rows, program_sets, programs, steps
 from harness.neighbours import select_neighbours

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import torch
 
 import convt_ext
-from convt_ext import _extension, _optional
 from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, Mode, by_name
@@ -25,7 +24,8 @@ from convt_ext.bench.operands import DIRECTIONS, LAYOUTS, free_bytes
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.runner import DeviceLostError, Row, Settings, run
 from convt_ext.bench.timing import CudaTimer, Timer
-from convt_ext.gpus import GPUS
+from convt_ext.environment import _extension, _optional
+from convt_ext.environment.gpus import GPUS
 from convt_ext.tuning import benchmark
 
 if TYPE_CHECKING:

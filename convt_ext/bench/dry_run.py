@@ -11,14 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 
 import convt_ext
-from convt_ext import _extension, planner, routing
-from convt_ext import precision as precisions
 from convt_ext.bench import floors, runner
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, by_name, torch_switches
 from convt_ext.bench.operands import Operands
 from convt_ext.bench.runner import Row
-from convt_ext.gpus import GPUS, words_of
+from convt_ext.dispatch import planner, routing
+from convt_ext.dispatch import precision as precisions
+from convt_ext.environment import _extension
+from convt_ext.environment.gpus import GPUS, words_of
 
 
 def _mode_on(gpu: str, mode: Mode) -> Mode:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from convt_ext.bench.layers import Layer
-from convt_ext.gpus import GPUS
+from convt_ext.environment.gpus import GPUS
 
 _SECTOR_BYTES = 32  # the granularity of memory reads
 
@@ -52,7 +52,7 @@ def _computed(gpu: str, ffma: float, halves: float, doubles: float) -> Rates:
     return Rates(1e9 * GPUS[gpu][-1], {name: 1e12 * rate for name, rate in operations.items()})
 
 
-# Ceilings for `bench --dry-run`, by the names of convt_ext.gpus; the computed ones are not measured.
+# Ceilings for `bench --dry-run`, by the names of environment/gpus.py; the computed ones are not measured.
 BY_GPU = {
     "H200": H200,
     "H100": _RATES_BY_NAME["H100 80GB HBM3"],

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 
-from . import _torch
+from ..environment import _torch
 from .request import Request
 
 # The classes of the op, and values of its `precision` argument. Tuning files contain these names.
