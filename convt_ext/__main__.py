@@ -25,10 +25,7 @@ _COMMANDS = {
         "show layers and converted models before and after, with times on a GPU (needs rich, and matplotlib to draw)",
         "demo --chart speed.svg",
     ),
-    "bench": (
-        "measure layers against PyTorch (needs a GPU)",
-        "bench --layers 'dcgan*'",
-    ),
+    "bench": ("measure layers against PyTorch (needs a GPU)", "bench --layers 'dcgan*'"),
     "tune": ("write, merge and show tuning files", "tune layers --csv layers.csv --out tuning.json"),
     "run": ("run an unchanged Python program with convt_ext enabled", "run train.py --epochs 3"),
 }

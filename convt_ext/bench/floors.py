@@ -37,10 +37,7 @@ _HOPPER_OPERATIONS = {
 
 # Keys are substrings of the device's name; the longest match wins. H200: measured. H100 SXM: the same 132 SMs; its copy
 # rate is 90 % of its memory bandwidth, as measured on the H200.
-_RATES_BY_NAME = {
-    "H200": Rates(4.30e12, _HOPPER_OPERATIONS),
-    "H100 80GB HBM3": Rates(3.00e12, _HOPPER_OPERATIONS),
-}
+_RATES_BY_NAME = {"H200": Rates(4.30e12, _HOPPER_OPERATIONS), "H100 80GB HBM3": Rates(3.00e12, _HOPPER_OPERATIONS)}
 
 H200 = _RATES_BY_NAME["H200"]
 
