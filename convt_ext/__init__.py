@@ -13,10 +13,11 @@ PyTorch's operator for every call.
 """
 
 from . import tuning
-from ._extension import build_info, is_available
 from ._version import __version__
 from .convert import convert, revert
+from .dispatch.request import flags, use_precision
 from .enabling import disable, enable, enabled
+from .environment._extension import build_info, is_available
 from .explain import Explanation, explain
 from .freezing import freeze, unfreeze
 from .functional import conv_transpose1d, conv_transpose2d, conv_transpose3d
@@ -29,7 +30,6 @@ from .modules import (
     LazyConvTranspose3d,
 )
 from .report import Report, report
-from .request import flags, use_precision
 
 __all__ = [
     "ConvTranspose1d",

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import convt_ext
-from convt_ext import _optional
 from convt_ext.bench import command as bench
+from convt_ext.environment import _optional
 from convt_ext.tuning import command as tuning
 
 # Help text and example of each command.
@@ -25,10 +25,7 @@ _COMMANDS = {
         "show layers and converted models before and after, with times on a GPU (needs rich, and matplotlib to draw)",
         "demo --chart speed.svg",
     ),
-    "bench": (
-        "measure layers against PyTorch (needs a GPU)",
-        "bench --layers 'dcgan*'",
-    ),
+    "bench": ("measure layers against PyTorch (needs a GPU)", "bench --layers 'dcgan*'"),
     "tune": ("write, merge and show tuning files", "tune layers --csv layers.csv --out tuning.json"),
     "run": ("run an unchanged Python program with convt_ext enabled", "run train.py --epochs 3"),
 }
@@ -90,12 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "run":
         return _run_program(args)
     if args.command == "info":
-        from convt_ext.info import print_info
+        from convt_ext.environment.info import print_info
 
         return print_info()
     try:
         if args.command == "check":
-            from convt_ext.check import run_check
+            from convt_ext.check.command import run_check
         else:
             from convt_ext.demo.command import run_demo
     except ModuleNotFoundError as error:

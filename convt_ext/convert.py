@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from torch import fx, nn
 
 from .converted_classes import class_before, class_of_ours
-from .fusing import graph, sequential
+from .dispatch.request import encode_request
+from .epilogue import graph, sequential
 from .modules import ConvTransposeMixin
-from .request import encode_request
 
 _log = logging.getLogger("convt_ext")
 

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from . import _torch, functional
+from . import functional
+from .environment import _torch
 
 _LOG = logging.getLogger("convt_ext")
 

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import autocast, planner, routing, scopes
-from . import precision as precisions
-from .auto_dispatch import AutoDispatch
 from .compile import mode
-from .directions import Directions
-from .epilogue import following, name_of
-from .gpus import GPUS, words_of
-from .request import encode_request, reason_of
+from .dispatch import autocast, planner, routing, scopes
+from .dispatch import precision as precisions
+from .dispatch.auto_dispatch import AutoDispatch
+from .dispatch.directions import Directions
+from .dispatch.request import encode_request, reason_of
+from .environment.gpus import GPUS, words_of
+from .epilogue.steps import following, name_of
 from .tuning import benchmark, choices
 
 # Reasons for which no precision class is defined.

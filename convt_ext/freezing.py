@@ -1,7 +1,7 @@
 """`freeze`: packs weights, and folds BatchNorms into them, once instead of on every call.
 
-frozen.py keeps the copies and detects the writes that invalidate them; fusing/folding.py keeps the folded weights of
-frozen layers.
+dispatch/frozen.py keeps the copies and detects the writes that invalidate them; epilogue/folding.py keeps the folded
+weights of frozen layers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from . import frozen
+from .dispatch import frozen
 from .modules import ConvTranspose2d, ConvTransposeMixin
 
 _Model = TypeVar("_Model", bound=nn.Module)

@@ -1,8 +1,8 @@
 """The public operators.
 
-Three steps: routing.py selects the implementation (compile/tracing.py while tracing), the op or PyTorch's operator
-runs, and added axes are removed: the batch axis of an unbatched input, the height of a one-dimensional call. Helpers
-have a parameter `dims`, 1 to 3. Must not know kernels, plans or memory formats.
+Three steps: dispatch/routing.py selects the implementation (compile/tracing.py while tracing), the op or PyTorch's
+operator runs, and added axes are removed: the batch axis of an unbatched input, the height of a one-dimensional call.
+Helpers have a parameter `dims`, 1 to 3. Must not know kernels, plans or memory formats.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from torch.compiler import is_compiling
 from torch.fx import Proxy
 from torch.overrides import handle_torch_function
 
-from . import _torch, autograd, frozen, fused, planner, replaced, routing
-from .arguments import as_result
 from .compile import tracing
-from .epilogue import apply, apply_after, check_names, following
-from .replaced import BUILTINS, is_for_tools, torchs_or_a_tools
-from .request import encode_request
+from .dispatch import autograd, frozen, planner, replaced, routing
+from .dispatch.arguments import as_result
+from .dispatch.replaced import BUILTINS, is_for_tools, torchs_or_a_tools
+from .dispatch.request import encode_request
+from .environment import _torch
+from .epilogue import fused
+from .epilogue.steps import apply, apply_after, check_names, following
 
 
 def conv_transpose2d(
@@ -335,7 +337,7 @@ def conv_transpose2d_then(
     """Computes `conv_transpose2d`, then pointwise functions of PyTorch, in the kernel where it can.
 
     The epilogue contains functions and modules, and tuples of a function and its further arguments. Raises a TypeError
-    or ValueError for an entry that no kernel supports (epilogue.py).
+    or ValueError for an entry that no kernel supports (epilogue/steps.py).
     """
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
     if not epilogue:

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from . import scopes
+from .dispatch import scopes
+from .dispatch.request import decode_request, encode_request, flags, keywords_of
 from .functional import conv_transpose1d, conv_transpose2d, conv_transpose3d, traced_of_frozen
-from .request import decode_request, encode_request, flags, keywords_of
 
 if TYPE_CHECKING:
     from torch.nn.modules.conv import _ConvTransposeNd as _Base

@@ -20,14 +20,15 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from . import _torch, planner, routing, scopes
-from .auto_dispatch import AutoDispatch
 from .bench.floors import Rates, floor_us, rates_for
 from .bench.layers import Layer
-from .directions import NativeConv, grad_mask_of
+from .dispatch import planner, routing, scopes
+from .dispatch.auto_dispatch import AutoDispatch
+from .dispatch.directions import NativeConv, grad_mask_of
+from .dispatch.precision import CLASSES
+from .dispatch.request import reason_of
+from .environment import _torch
 from .explain import device_numbers
-from .precision import CLASSES
-from .request import reason_of
 from .tuning import choices, restoring
 
 _DIRECTIONS = {choices.FORWARD: "forward", choices.GRAD_INPUT: "input", choices.GRAD_WEIGHT: "weight"}
@@ -56,12 +57,12 @@ class Line:
     layer: str
     direction: str
     call: str
-    number: int
-    runs: str
-    kernel: str
-    us: float | None
-    other_us: float | None
-    reason: str
+    number: int = 1
+    runs: str = "torch"
+    kernel: str = ""
+    us: float | None = None
+    other_us: float | None = None
+    reason: str = ""
     floor_us: float | None = None
 
 
@@ -182,29 +183,23 @@ class _Watcher(TorchFunctionMode):
                 self._note(dims, asked, *args, **kwargs)
         return function(*args, **kwargs)
 
-    def _add(
-        self, direction: str, call: str, runs: str = "torch", kernel: str = "", us: float | None = None,
-        other_us: float | None = None, reason: str = "", floor_us: float | None = None,
-    ) -> None:  # fmt: skip
-        layer = self._modules[-1] if self._modules else ""
-        self.lines.append(Line(layer, direction, call, 1, runs, kernel, us, other_us, reason, floor_us))
-
     def _note(
         self, dims: int, asked: list[str | None], input: Tensor, weight: Tensor, bias: Tensor | None = None, stride=1,
         padding=0, output_padding=0, groups=1, dilation=1,
     ) -> None:  # fmt: skip
         call = input, weight, bias, stride, padding, output_padding, groups, dilation
+        layer = self._modules[-1] if self._modules else ""
         words = _words("" if dims == 2 else f"conv_transpose{dims}d", input, weight)
         numbers, self.device_name = device_numbers(input, self._device)
         if not asked:
-            self._add("forward", words, reason=NOT_ASKED)
+            self.lines.append(Line(layer, "forward", words, reason=NOT_ASKED))
             return
         decision = routing.route(*call, asked[0], dims=dims)
         if decision is routing.NOT_CUDA:
             lowers = torch.is_autocast_enabled(routing.DEVICE_TYPE)
             decision = routing.op_call(*call, asked[0], numbers, lowers, dims)
         if isinstance(decision, routing.Reason):
-            self._add("forward", words, reason=decision.text)
+            self.lines.append(Line(layer, "forward", words, reason=decision.text))
             return
         batched, weight, bias, directions = decision
         needs_grad_mask = grad_mask_of(input, *call[1:3])
@@ -215,7 +210,7 @@ class _Watcher(TorchFunctionMode):
                 answer = _answer(directions, problem, direction, asked[0])
                 has_floor = rates is not None and answer[2] is not None
                 floor = _floor(problem, direction, rates) if has_floor else None  # type: ignore[arg-type]
-                self._add(_DIRECTIONS[direction], words, *answer, floor)
+                self.lines.append(Line(layer, _DIRECTIONS[direction], words, 1, *answer, floor))
 
 
 def _answer(

@@ -191,4 +191,5 @@ def _missing_gpu() -> str | None:
         return "no GPU: torch.cuda.is_available() is False"
     if importlib.import_module("convt_ext").is_available():
         return None
-    return f"no GPU that the binary serves: {importlib.import_module('convt_ext._extension').unavailable_reason()}"
+    extension = importlib.import_module("convt_ext.environment._extension")
+    return f"no GPU that the binary serves: {extension.unavailable_reason()}"

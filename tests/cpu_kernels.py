@@ -11,7 +11,9 @@ import pytest
 import torch
 from served import allow_tf32
 
-from convt_ext import _extension, _torch, epilogue, geometry, ops, planner, routing
+from convt_ext.dispatch import geometry, ops, planner, routing
+from convt_ext.environment import _extension, _torch
+from convt_ext.epilogue import steps as epilogue
 
 needs_binary = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 

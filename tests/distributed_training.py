@@ -96,7 +96,8 @@ class Counted:
 
 
 def main(backend: str, device: str, folder: str, rank: int, world: int, served: str, way: str) -> None:
-    from convt_ext import convert, enabled, ops, use_precision
+    from convt_ext import convert, enabled, use_precision
+    from convt_ext.dispatch import ops
 
     if served == "ours":
         import cpu_kernels

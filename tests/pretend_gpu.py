@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from convt_ext import _extension, planner, request, routing
+from convt_ext.dispatch import planner, request, routing
+from convt_ext.environment import _extension
 
 # GPUs as the planner sees them: with tensor cores that our portable kernels use, and with those that none does.
 A100 = (80, 108, 166912, 167936, 1410, 1400)

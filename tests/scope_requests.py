@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convt_ext import scopes
+from convt_ext.dispatch import scopes
 
 
 def requested() -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from convt_ext import ops, routing
+from convt_ext.dispatch import ops, routing
 from convt_ext.tuning import benchmark, choices
 
 

@@ -24,17 +24,17 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 # The test files of each module. They run without a GPU.
 TESTS = {
-    "arguments": ["test_arguments", "test_routing"],
-    "autocast": ["test_routing", "test_functional"],
-    "autograd": ["test_autograd"],
+    "dispatch/arguments": ["test_arguments", "test_routing"],
+    "dispatch/autocast": ["test_routing", "test_functional"],
+    "dispatch/autograd": ["test_autograd"],
     "compile/inductor": ["test_inductor"],
     "compile/traced_ops": ["test_autograd", "test_compile_edges", "test_compile"],
     "compile/tracing": ["test_compile_edges", "test_compile"],
-    "directions": ["test_autograd", "test_errors", "test_routing", "test_explain"],
-    "frozen": ["test_frozen"],
-    "geometry": ["test_geometry", "test_lengths", "test_ops", "test_routing"],
-    "precision": ["test_precision", "test_routing", "test_functional"],
-    "routing": ["test_routing", "test_functional", "test_explain"],
+    "dispatch/directions": ["test_autograd", "test_errors", "test_routing", "test_explain"],
+    "dispatch/frozen": ["test_frozen"],
+    "dispatch/geometry": ["test_geometry", "test_lengths", "test_ops", "test_routing"],
+    "dispatch/precision": ["test_precision", "test_routing", "test_functional"],
+    "dispatch/routing": ["test_routing", "test_functional", "test_explain"],
 }
 
 # This test can fail on a busy machine, which would count as a detected change.

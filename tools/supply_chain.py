@@ -35,8 +35,8 @@ TOLD_TO_INSTALL = re.compile(
     r"(?:\b(?:pip3?|pipx|conda) install|\buv (?:pip install|add))\b"
     r"[^\n`]*?(?<![\w./*\\-])convt[-_]ext\b(?![-\w]|\S*\.whl)"
 )
-# Anyone may own a name that is computed at run time, such as a module's. `package` of convt_ext/_optional.py is
-# allowed, because its values come from a list.
+# Anyone may own a name that is computed at run time, such as a module's. `package` of
+# convt_ext/environment/_optional.py is allowed, because its values come from a list.
 TOLD_A_VARIABLE = re.compile(r"\bpip3? install\b[^\n`]*?(?<!-r )\{(?!package\})")
 SECOND_INDEX = re.compile(r"extra[-_]index[-_]url", re.IGNORECASE)
 

@@ -17,16 +17,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from convt_ext import _extension
 from convt_ext.bench import command as layers_command
 from convt_ext.bench import dry_run, report
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, by_name
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.timing import CudaTimer, Timer
-from convt_ext.gpus import words_of
+from convt_ext.environment import _extension
+from convt_ext.environment.gpus import words_of
 from convt_ext.tuning import benchmark
-from harness import ahead, neighbour_report, program_report, program_rows, program_sets, programs, steps
+from harness import ahead, neighbour_report, planned, program_report, program_rows, program_sets, programs, steps
 from harness.neighbours import select_neighbours
 
 
@@ -184,7 +184,7 @@ def _print_neighbours(
         dry_run.print_why_no_plans(console)
         return
     gpu = args.gpu or "H200"
-    rows = list(dry_run.planned_rows(layers, modes, args.directions, args.layouts, gpu))
+    rows = list(planned.planned_rows(layers, modes, args.directions, args.layouts, gpu))
     neighbour_report.print_grid(console, rows, f"Estimates for {words_of(gpu)} (nothing is timed)")
 
 

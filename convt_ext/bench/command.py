@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import torch
 
 import convt_ext
-from convt_ext import _extension, _optional
 from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, Mode, by_name
@@ -25,7 +24,8 @@ from convt_ext.bench.operands import DIRECTIONS, LAYOUTS, free_bytes
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.runner import DeviceLostError, Row, Settings, run
 from convt_ext.bench.timing import CudaTimer, Timer
-from convt_ext.gpus import GPUS
+from convt_ext.environment import _extension, _optional
+from convt_ext.environment.gpus import GPUS
 from convt_ext.tuning import benchmark
 
 if TYPE_CHECKING:
@@ -54,27 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"layers: names, globs or all (default kb*, with --csv all): {names}",
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="read the layers from a CSV file of model layers")
-    parser.add_argument(
-        "--directions",
-        type=list_of("--directions", DIRECTIONS),
-        default=["fwd"],
-        metavar="LIST",
-        help="fwd, dx, dw (default fwd)",
-    )
-    parser.add_argument(
-        "--precisions",
-        type=list_of("--precisions", _PRECISIONS),
-        default=["ieee"],
-        metavar="LIST",
-        help=f"{', '.join(_PRECISIONS)} (default ieee)",
-    )
-    parser.add_argument(
-        "--layouts",
-        type=list_of("--layouts", LAYOUTS),
-        default=list(LAYOUTS),
-        metavar="LIST",
-        help="nchw, nhwc (default both)",
-    )
+    for option, allowed, default, which in (
+        ("--directions", DIRECTIONS, ["fwd"], "fwd"),
+        ("--precisions", _PRECISIONS, ["ieee"], "ieee"),
+        ("--layouts", LAYOUTS, list(LAYOUTS), "both"),
+    ):
+        words = f"{', '.join(allowed)} (default {which})"
+        parser.add_argument(option, type=list_of(option, allowed), default=default, metavar="LIST", help=words)
     parser.add_argument("--out", type=Path, metavar="FILE", help="result file (default below benchmarks/results)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the rows as a picture (.png, .svg, .pdf)")
     parser.add_argument("--budget-ms", type=float, default=100.0, metavar="MS", help="GPU time per timing (100)")
@@ -90,9 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--default", action="store_true", help="also measure PyTorch's default: float32, precision=None"
     )
     parser.add_argument(
-        "--by-name",
-        action="store_true",
-        help="use kernels of convt_ext in every mode: bf16 with backend='convt_ext'",
+        "--by-name", action="store_true", help="use kernels of convt_ext in every mode: bf16 with backend='convt_ext'"
     )
     parser.add_argument(
         "--summary", nargs="+", type=Path, metavar="FILE", help="print the summary of result files; measures nothing"

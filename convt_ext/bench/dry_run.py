@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from rich.console import Console
@@ -11,40 +11,23 @@ from rich.markup import escape
 from rich.table import Table
 
 import convt_ext
-from convt_ext import _extension, planner, routing
-from convt_ext import precision as precisions
-from convt_ext.bench import floors, runner
+from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, by_name, torch_switches
 from convt_ext.bench.operands import Operands
-from convt_ext.bench.runner import Row
-from convt_ext.gpus import GPUS, words_of
+from convt_ext.dispatch import planner
+from convt_ext.dispatch import precision as precisions
+from convt_ext.environment import _extension
+from convt_ext.environment.gpus import GPUS, words_of
 
 
-def _mode_on(gpu: str, mode: Mode) -> Mode:
+def mode_on(gpu: str, mode: Mode) -> Mode:
     """Returns the mode with a request for convt_ext, which half types need where PyTorch's operator is the default."""
     has_estimates = precisions.has_estimates("bf16", planner.capability(GPUS[gpu]))
     return mode if has_estimates else by_name(mode)
 
 
-def planned_rows(
-    layers: Sequence[Layer], modes: Sequence[Mode], directions: Sequence[str], layouts: Sequence[str], gpu: str = "H200"
-) -> Iterator[Row]:
-    """Yields rows of calls with explicit precisions on a GPU, in the benchmark's format, with estimates."""
-    numbers = GPUS[gpu]
-    for layer, direction, mode, layout in itertools.product(layers, directions, modes, layouts):
-        call = _tensors(layer, mode, layout)
-        decision = routing.op_call(
-            *call, **layer.arguments, requested=_mode_on(gpu, mode).requested, device=numbers, lowers=False
-        )
-        if isinstance(decision, routing.Reason):
-            raise ValueError(f"{layer.name} has no plan: {decision.text}")
-        plan = runner.plan_of(decision, direction, numbers)
-        row = runner.empty_row(layer, direction, mode, layout, floors.BY_GPU[gpu])
-        yield {**row, "ours_us": plan["estimate_us"], "kernel": plan["kernel"], "chosen": "ours"}
-
-
-def _tensors(layer: Layer, mode: Mode, layout: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+def tensors(layer: Layer, mode: Mode, layout: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """Returns input, weight and bias without storage."""
 
     def empty(*shape: int) -> torch.Tensor:
@@ -81,9 +64,9 @@ def print_why_no_plans(console: Console) -> None:
 
 
 def _plan_cells(layer: Layer, mode: Mode, layout: str, gpu: str) -> tuple[str, str]:
-    keywords = {**layer.arguments, **_mode_on(gpu, mode).keywords}
+    keywords = {**layer.arguments, **mode_on(gpu, mode).keywords}
     with torch_switches(mode):
-        explanation = convt_ext.explain(*_tensors(layer, mode, layout), **keywords, device=gpu)
+        explanation = convt_ext.explain(*tensors(layer, mode, layout), **keywords, device=gpu)
     if explanation.served_by == "torch" and _extension.load_error is None:
         return "-", "torch"
     if explanation.plan is None:

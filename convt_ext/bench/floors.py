@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from convt_ext.bench.layers import Layer
-from convt_ext.gpus import GPUS
+from convt_ext.environment.gpus import GPUS
 
 _SECTOR_BYTES = 32  # the granularity of memory reads
 
@@ -37,10 +37,7 @@ _HOPPER_OPERATIONS = {
 
 # Keys are substrings of the device's name; the longest match wins. H200: measured. H100 SXM: the same 132 SMs; its copy
 # rate is 90 % of its memory bandwidth, as measured on the H200.
-_RATES_BY_NAME = {
-    "H200": Rates(4.30e12, _HOPPER_OPERATIONS),
-    "H100 80GB HBM3": Rates(3.00e12, _HOPPER_OPERATIONS),
-}
+_RATES_BY_NAME = {"H200": Rates(4.30e12, _HOPPER_OPERATIONS), "H100 80GB HBM3": Rates(3.00e12, _HOPPER_OPERATIONS)}
 
 H200 = _RATES_BY_NAME["H200"]
 
@@ -52,7 +49,7 @@ def _computed(gpu: str, ffma: float, halves: float, doubles: float) -> Rates:
     return Rates(1e9 * GPUS[gpu][-1], {name: 1e12 * rate for name, rate in operations.items()})
 
 
-# Ceilings for `bench --dry-run`, by the names of convt_ext.gpus; the computed ones are not measured.
+# Ceilings for `bench --dry-run`, by the names of environment/gpus.py; the computed ones are not measured.
 BY_GPU = {
     "H200": H200,
     "H100": _RATES_BY_NAME["H100 80GB HBM3"],

@@ -37,12 +37,9 @@ class Layer:
     @property
     def output_size(self) -> Pair:
         """(OH, OW)."""
-
-        def axis(i: int) -> int:
-            size = (self.h, self.w)[i]
-            return (size - 1) * self.s[i] - 2 * self.p[i] + self.d[i] * (self.k[i] - 1) + self.op[i] + 1
-
-        return axis(0), axis(1)
+        axes = zip((self.h, self.w), self.k, self.s, self.p, self.op, self.d, strict=True)
+        height, width = ((size - 1) * s - 2 * p + d * (k - 1) + op + 1 for size, k, s, p, op, d in axes)
+        return height, width
 
     @property
     def input_shape(self) -> tuple[int, int, int, int]:
@@ -59,13 +56,7 @@ class Layer:
     @property
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of ``conv_transpose2d`` after input, weight and bias."""
-        return {
-            "stride": self.s,
-            "padding": self.p,
-            "output_padding": self.op,
-            "groups": self.g,
-            "dilation": self.d,
-        }
+        return {"stride": self.s, "padding": self.p, "output_padding": self.op, "groups": self.g, "dilation": self.d}
 
     def parameters(self) -> dict[str, Any]:
         """Returns the parameters as columns of a result row."""

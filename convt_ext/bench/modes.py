@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from convt_ext.request import decode_request
+from convt_ext.dispatch.request import decode_request
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import torch
 
-from convt_ext import _torch
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import without_cudnn
+from convt_ext.environment import _torch
 
 DIRECTIONS = ("fwd", "dx", "dw")
 LAYOUTS = ("nchw", "nhwc")

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 import convt_ext
-from convt_ext import planner, routing
 from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, cudnn_benchmark, torch_switches
 from convt_ext.bench.operands import Operands, Reference, make_operands, make_reference, needed_bytes, torch_call
 from convt_ext.bench.timing import Timer
+from convt_ext.dispatch import planner, routing
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 
 Row = dict[str, Any]

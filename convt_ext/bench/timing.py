@@ -15,7 +15,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
-from convt_ext.gpu_clock import GpuClock
+from convt_ext.tuning.gpu_clock import GpuClock
 
 _MIN_FLUSH_BYTES = 256 * 2**20
 _MIN_CALLS, _MAX_CALLS = 10, 400

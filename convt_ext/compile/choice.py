@@ -14,8 +14,9 @@ import torch
 from torch._inductor import config
 from torch.fx import Graph, Node
 
-from .. import _extension, planner, precision
-from ..geometry import suggests_channels_last
+from ..dispatch import planner, precision
+from ..dispatch.geometry import suggests_channels_last
+from ..environment import _extension
 from ..tuning import benchmark, choices, files
 from . import costs, inductor, measure, mode, pointwise, readers, steps, traced_ops
 from .costs import Layer, Times

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .. import planner
-from ..epilogue import CLAMP
-from ..geometry import output_size, result_is_channels_last
-from ..precision import cudnn_enabled
+from ..dispatch import planner
+from ..dispatch.geometry import output_size, result_is_channels_last
+from ..dispatch.precision import cudnn_enabled
+from ..epilogue.steps import CLAMP
 from ..tuning import benchmark, choices
 from .mode import BARE, FUSED, ORIGINAL
 from .steps import Steps

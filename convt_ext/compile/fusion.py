@@ -23,8 +23,11 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from .. import _torch, epilogue, fused, ops
-from ..planner import EXACT_CODES
+from ..dispatch import ops
+from ..dispatch.planner import EXACT_CODES
+from ..environment import _torch
+from ..epilogue import fused
+from ..epilogue.steps import Step, lists_of
 from . import choice, mode, pointwise, traced_epilogues, traced_ops
 
 # Our ops, and what they become.
@@ -94,9 +97,9 @@ def _fuse_behind(node: Node) -> None:
     last = found[-1][0]
     graph = node.graph
     with graph.inserting_before(last):
-        pieces: list[tuple[epilogue.Step, Any]] = [piece for _, make_steps in found for piece in make_steps()]
+        pieces: list[tuple[Step, Any]] = [piece for _, make_steps in found for piece in make_steps()]
         steps = [step._replace(tensor=operand) for step, operand in pieces]  # its node stands for each tensor
-        then = graph.call_function(_THEN[node.target], (*node.args, *epilogue.lists_of(steps)))  # type: ignore[index]
+        then = graph.call_function(_THEN[node.target], (*node.args, *lists_of(steps)))  # type: ignore[index]
     then.meta.update(last.meta)
     last.replace_all_uses_with(then)
     for one, _ in reversed(found):

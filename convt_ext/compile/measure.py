@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import ops, planner
-from .._torch import disable_current_modes
-from ..auto_dispatch import AutoDispatch
-from ..directions import NativeConv, torch_forward
-from ..geometry import memory_format, output_size
-from ..gpu_clock import GpuClock
+from ..dispatch import ops, planner
+from ..dispatch.auto_dispatch import AutoDispatch
+from ..dispatch.directions import NativeConv, torch_forward
+from ..dispatch.geometry import memory_format, output_size
+from ..environment._torch import disable_current_modes
 from ..tuning import benchmark
 from ..tuning.choices import FORWARD, find, remember
+from ..tuning.gpu_clock import GpuClock
 from . import traced_ops
 from .costs import Times, known_times
 from .steps import Steps

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.fx import Node, Proxy
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from .. import epilogue
-from .._torch import FakeTensor
-from ..epilogue import Step
+from ..environment._torch import FakeTensor
+from ..epilogue.steps import ADD, LEAKY_RELU, MULTIPLY, Step, steps_of_call
 
 # Steps, each with the node of its tensor.
 Pieces = Sequence[tuple[Step, Node | None]]
@@ -96,12 +95,12 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
             arguments, named = (operand * alpha,), {}
         elif operand is not None and not arguments:
             arguments = (operand,)
-        of_numbers = epilogue.steps_of_call(function, *arguments, **named)
+        of_numbers = steps_of_call(function, *arguments, **named)
         return None if of_numbers is None else lambda: [(step, None) for step in of_numbers]
     value = value_of(operand)
     if value is None or named or not _fits(value, like):
         return None
-    steps = epilogue.steps_of_call(function, value)
+    steps = steps_of_call(function, value)
     if steps is None:
         return None
     if alpha == 1:
@@ -150,7 +149,7 @@ def _prelu(like: FakeTensor, weight: Any) -> Callable[[], Pieces] | None:
     value = value_of(weight)
     if value is None or not _is_of(value, like):
         return None
-    step = Step(epilogue.LEAKY_RELU)
+    step = Step(LEAKY_RELU)
     if statically_known_true(value.numel() == 1):
         return lambda: [(step, Proxy(weight).view(1).node)]
     return lambda: [(step, Proxy(weight).view(-1, 1, 1).node)]
@@ -187,7 +186,7 @@ def _batch_norm(
         addend = -mean * factor
         if bias is not None:
             addend = addend + Proxy(bias).to(wide)
-        both = (epilogue.MULTIPLY, factor), (epilogue.ADD, addend)
+        both = (MULTIPLY, factor), (ADD, addend)
         return [(Step(operation), value.to(like.dtype).view(-1, 1, 1).node) for operation, value in both]
 
     return pieces

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from .. import ops
+from ..dispatch import ops
 from . import pointwise, traced_ops
 
 OURS = (traced_ops.forward, ops.forward)

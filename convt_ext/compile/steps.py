@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch.fx import Node
 
-from ..epilogue import ADD, CLAMP, DIVIDE, HAS_TENSOR, LEAKY_RELU, MULTIPLY, SUBTRACT, lists_of
+from ..epilogue.steps import ADD, CLAMP, DIVIDE, HAS_TENSOR, LEAKY_RELU, MULTIPLY, SUBTRACT, lists_of
 from . import pointwise
 
 _ADDEND, _SCALE, _SHIFT, _SCALES, _SHIFTS, _RESULTS, _SLOPES, _FUNCTION, _LAST_SHIFT, _CLAMP, _LAST_SCALE = range(11)
@@ -28,7 +28,7 @@ _PLACES: dict[tuple[int, int], tuple[int, ...]] = {
 
 
 class Steps(NamedTuple):
-    """Steps as the ops take them (epilogue.lists_of), with the sizes of the tensors instead of the tensors."""
+    """Steps as the ops take them (`lists_of`), with the sizes of the tensors instead of the tensors."""
 
     operations: tuple[int, ...] = ()
     numbers: tuple[float, ...] = ()

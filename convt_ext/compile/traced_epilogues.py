@@ -1,11 +1,12 @@
-"""The ops of compiled functions with pointwise steps on the result before it is stored (epilogue.py).
+"""The ops of compiled functions with pointwise steps on the result before it is stored (epilogue/steps.py).
 
 `convt_ext::conv_transpose2d_then` extends `convt_ext::conv_transpose2d` (traced_ops.py), which decides when it runs,
 and `convt_ext::forward_then` extends `convt_ext::forward`, which has an explicit precision. Each step has one number in
 `operations`, + 256 if its operand is the next of `tensors`, and two in `scalars`.
 
 Made by fusion.py, which finds the steps in a graph. The first op has gradients if they follow from its result, as in
-eager calls (fused.py); the gradient of a clamp at its bounds is 0, as for relu and hardtanh. The second op has none.
+eager calls (epilogue/fused.py); the gradient of a clamp at its bounds is 0, as for relu and hardtanh. The second op
+has none.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _torch, autograd, fused, ops
-from ..directions import NativeConv
-from ..epilogue import Step, lists_of, steps_in
+from ..dispatch import autograd, ops
+from ..dispatch.directions import NativeConv
+from ..environment import _torch
+from ..epilogue import fused
+from ..epilogue.steps import Step, lists_of, steps_in
 from . import traced_ops
 
 _STEPS = "int[] operations, float[] scalars, Tensor[] tensors"

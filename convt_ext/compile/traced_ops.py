@@ -23,13 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _torch, autograd, frozen, ops, routing, scopes
-from .._torch import forward_ad, register_flop_formula
-from ..directions import AtenConv, Gradients, JointGradients, NativeConv
-from ..epilogue import Step
-from ..geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
-from ..precision import cudnn_enabled
-from ..request import flags
+from ..dispatch import autograd, frozen, ops, routing, scopes
+from ..dispatch.directions import AtenConv, Gradients, JointGradients, NativeConv
+from ..dispatch.geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
+from ..dispatch.precision import cudnn_enabled
+from ..dispatch.request import flags
+from ..environment import _torch
+from ..environment._torch import forward_ad, register_flop_formula
+from ..epilogue.steps import Step
 
 _any_requires_grad = _torch.any_requires_grad
 _transforms_active = _torch.transforms_active
@@ -46,9 +47,9 @@ TURNS, FROZEN, COPIES = 1, 2, 3
 def version() -> int:
     """Returns a digest of the sources that compiled programs depend on, 48 bits. PyTorch's caches on disk identify a
     program by its graph, which contains this number, so they do not return a program of other code."""
-    folder = Path(__file__).parent
-    others = (folder.parent / name for name in ("epilogue.py", "frozen.py", "fused.py", "ops.py"))
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in (*sorted(folder.glob("*.py")), *others)))
+    package, others = Path(__file__).parents[1], ("dispatch/frozen", "dispatch/ops", "epilogue/fused", "epilogue/steps")
+    files = *sorted(package.glob("compile/*.py")), *(package / f"{name}.py" for name in others)
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files))
     return int.from_bytes(digest.digest()[:6], "big")
 
 

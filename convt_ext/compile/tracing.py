@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling, is_exporting
 
-from .. import _extension, _torch, autocast, ops, planner, request, routing, scopes
-from .. import precision as precisions
-from ..arguments import as_problem, as_result, legal_output_size, pairs
-from ..geometry import result_is_channels_last
+from ..dispatch import autocast, ops, planner, request, routing, scopes
+from ..dispatch import precision as precisions
+from ..dispatch.arguments import as_problem, as_result, legal_output_size, pairs
+from ..dispatch.geometry import result_is_channels_last
+from ..environment import _extension, _torch
 from . import mode, traced_ops
 
 # Types of tensors during tracing.

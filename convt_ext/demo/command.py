@@ -15,7 +15,6 @@ import torch
 from rich.console import Console
 
 import convt_ext
-from convt_ext import _extension, _optional
 from convt_ext.bench import floors
 from convt_ext.bench.layers import KERNELBENCH
 from convt_ext.bench.modes import MODES, cudnn_benchmark, torch_switches
@@ -25,7 +24,8 @@ from convt_ext.bench.runner import DeviceLostError
 from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.demo import comparisons, exact, models, tables
 from convt_ext.demo.comparisons import Comparison, Step
-from convt_ext.precision import ERROR_LIMITS
+from convt_ext.dispatch.precision import ERROR_LIMITS
+from convt_ext.environment import _extension, _optional
 from convt_ext.tuning import benchmark
 
 _BUDGET_MS = 100.0

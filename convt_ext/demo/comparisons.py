@@ -25,8 +25,8 @@ from convt_ext.bench.modes import Mode, without_cudnn
 from convt_ext.bench.operands import LAYOUTS, Reference, free_bytes, spread
 from convt_ext.bench.timing import Timer
 from convt_ext.demo.models import Model
-from convt_ext.fusing.sequential import FusedSequential
-from convt_ext.precision import ERROR_LIMITS, class_by_switches
+from convt_ext.dispatch.precision import ERROR_LIMITS, class_by_switches
+from convt_ext.epilogue.sequential import FusedSequential
 
 CONVERTED, FUSED, COMPILED = "converted", "fused", "compiled"
 

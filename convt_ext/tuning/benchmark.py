@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from .. import _driver, _torch, planner
-from ..gpu_clock import GpuClock
+from ..dispatch import planner
+from ..environment import _driver, _torch
 from .choices import MARGIN, MEASURED, Choice
+from .gpu_clock import GpuClock
 
 _Times = TypeVar("_Times")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from .. import ops, planner, precision
+from ..dispatch import ops, planner, precision
 from . import files
 
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = 0, 1, 2

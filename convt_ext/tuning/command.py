@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 
 import convt_ext
-from convt_ext import _extension
 from convt_ext.bench.layers import BUILT_IN, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, torch_switches
 from convt_ext.bench.operands import LAYOUTS, make_operands
+from convt_ext.environment import _extension
 from convt_ext.tuning import files
 from convt_ext.tuning.measuring import merge, tune
 

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .. import _driver, _extension, planner
-from ..precision import CLASSES
+from ..dispatch import planner
+from ..dispatch.precision import CLASSES
+from ..environment import _driver, _extension
 
 VARIABLE = "CONVT_EXT_TUNING"
 SHIPPED = Path(__file__).with_name("shipped.json")

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .. import planner, routing
 from ..convert import convert
+from ..dispatch import planner, routing
 from ..modules import ConvTranspose2d
 from . import benchmark, choices, files, restoring
 

@@ -17,7 +17,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parameter import is_lazy
 
-from .._torch import tree_leaves, tree_map_only
+from ..environment._torch import tree_leaves, tree_map_only
 
 
 def run(target: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any], backward: bool) -> None:

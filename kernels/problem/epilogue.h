@@ -6,7 +6,7 @@
 
 namespace convt::epilogue {
 
-// The values are part of the op schema (convt_ext/epilogue.py). y is the result, t the step's operand.
+// The values are part of the op schema (convt_ext/epilogue/steps.py). y is the result, t the step's operand.
 enum class Operation : int32_t {
   kAdd,       // y + t
   kSubtract,  // y - t

@@ -8,8 +8,8 @@ from cpu_kernels import CODES, MASKS, RAN, cpu_is_gpu
 from pretend_gpu import a100, pretend_gpu
 
 import convt_ext
-from convt_ext import planner
-from convt_ext.fusing import chain
+from convt_ext.dispatch import planner
+from convt_ext.epilogue import chain
 from convt_ext.tuning import benchmark, choices
 
 __all__ = ["a100", "cpu_is_gpu", "pretend_gpu"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from plan.problems import axes, output_padding_of
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from convt_ext.arguments import NO_LIMIT, integer, legal_output_size, sequence
+from convt_ext.dispatch.arguments import NO_LIMIT, integer, legal_output_size, sequence
 
 FORMS = {
     "int": 2,

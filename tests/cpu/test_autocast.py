@@ -12,7 +12,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import convt_ext
-from convt_ext import ConvTranspose2d, convert, ops
+from convt_ext import ConvTranspose2d, convert
+from convt_ext.dispatch import ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 

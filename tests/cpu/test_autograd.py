@@ -15,8 +15,9 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.utils.checkpoint import checkpoint
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import directions, ops, planner, use_precision
+from convt_ext import use_precision
 from convt_ext.compile import traced_ops
+from convt_ext.dispatch import directions, ops, planner
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 

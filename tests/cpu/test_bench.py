@@ -95,7 +95,7 @@ def test_ours_gets_the_precision_and_the_layout(monkeypatch):
 
 @needs_binary
 def test_kernel_is_torch_where_pytorch_is_estimated_faster(pretend_gpu, monkeypatch):
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    monkeypatch.setattr("convt_ext.dispatch.precision.class_by_switches", lambda *_: "ieee")
     kernels = {}
     for layer in KERNELBENCH:
         tensors = (torch.empty(shape, device="cuda") for shape in (layer.input_shape, layer.weight_shape))

@@ -17,7 +17,7 @@ from convt_ext.bench.layers import BUILT_IN, CSV_COLUMNS, KERNELBENCH, Layer, re
 from convt_ext.bench.modes import MODES, by_name, torch_switches
 from convt_ext.bench.operands import DIRECTIONS, make_operands, make_reference, torch_call
 from convt_ext.bench.results import replace_file
-from convt_ext.gpus import GPUS
+from convt_ext.environment.gpus import GPUS
 
 CPU = torch.device("cpu")
 
@@ -237,7 +237,7 @@ def test_a_dry_run_shows_estimates_over_the_floor(capsys):
 
 
 def test_a_dry_run_without_a_binary_reports_the_reason(monkeypatch, capsys):
-    monkeypatch.setattr("convt_ext._extension.load_error", "it is not there")
+    monkeypatch.setattr("convt_ext.environment._extension.load_error", "it is not there")
     assert run_harness(["--neighbours", "--dry-run", "--layers", "up2"]) == 0
     assert "No plans: it is not there" in capsys.readouterr().out
 

@@ -11,7 +11,7 @@ from cpu_kernels import RAN
 from served import SeenOps, benchmarks_in_first_calls, switch
 
 import convt_ext
-from convt_ext import ops, routing
+from convt_ext.dispatch import ops, routing
 from convt_ext.tuning import benchmark, choices, replay
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED, Choice
 

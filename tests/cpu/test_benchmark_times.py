@@ -13,12 +13,13 @@ from functools import partial
 import pytest
 import torch
 
-from convt_ext import _driver, planner
 from convt_ext.bench.timing import CudaTimer
 from convt_ext.compile import measure
-from convt_ext.gpu_clock import GpuClock
+from convt_ext.dispatch import planner
+from convt_ext.environment import _driver
 from convt_ext.tuning import benchmark
 from convt_ext.tuning.choices import FORWARD, MEASURED, Choice
+from convt_ext.tuning.gpu_clock import GpuClock
 
 
 def contenders(*workspaces):

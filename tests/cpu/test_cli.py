@@ -17,9 +17,11 @@ from bench_cpu import FakeTimer, bench
 
 import convt_ext
 from convt_ext import __main__ as cli
-from convt_ext import _extension, check, info, reference
 from convt_ext.bench import command, report
 from convt_ext.bench.runner import Skipped
+from convt_ext.check import command as check
+from convt_ext.check import reference
+from convt_ext.environment import _extension, info
 
 CPU = torch.device("cpu")
 
@@ -117,7 +119,7 @@ def test_check_names_numpy_where_it_is_missing():
 def test_disabled_is_not_available():
     script = (
         "import torch, convt_ext; torch.cuda.is_available = lambda: True; torch.cuda.device_count = lambda: 1;"
-        "convt_ext._extension.unsupported_reason = lambda index: None; print(convt_ext.is_available())"
+        "convt_ext.environment._extension.unsupported_reason = lambda index: None; print(convt_ext.is_available())"
     )
     assert run_python("-c", script, disabled=True).stdout.strip() == "False"
 

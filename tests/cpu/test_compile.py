@@ -18,9 +18,9 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import geometry, ops, planner, routing
-from convt_ext import precision as precisions
 from convt_ext.compile import traced_ops
+from convt_ext.dispatch import geometry, ops, planner, routing
+from convt_ext.dispatch import precision as precisions
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 
@@ -172,7 +172,7 @@ def test_illegal_arguments_and_unsupported_calls_are_rejected_while_tracing(monk
     x, weight, _ = named("k4s2p1").tensors()
     with pytest.raises(Exception, match="to have 4 channels"):
         compiled(lambda: ours(x[:, :3], weight, stride=2))()
-    monkeypatch.setattr(convt_ext._extension, "unsupported_reason", lambda index: "install another wheel")
+    monkeypatch.setattr(convt_ext.environment._extension, "unsupported_reason", lambda index: "install another wheel")
     with pytest.raises(Exception, match="install another wheel"):
         compiled(lambda *tensors: ours(*tensors, 2, 1, precision="exact"))(*named("k4s2p1").tensors())
     assert routing.DEVICE_TYPE == "cpu"

@@ -171,7 +171,7 @@ def test_sizes_that_are_symbols_leave_our_op_alone(pretend):
 def test_an_explicit_precision_is_never_pytorchs(pretend):
     pretend(FAST[ORIGINAL])
     graph = rewritten(nn.Sequential(layer(precision="exact"), nn.ReLU()), X)
-    assert [node.target for node in graph.nodes if "convt_ext" in str(node.target)] == [convt_ext.ops.forward]
+    assert [node.target for node in graph.nodes if "convt_ext" in str(node.target)] == [convt_ext.dispatch.ops.forward]
 
 
 @pytest.mark.parametrize("is_ours", [False, True])

@@ -20,8 +20,9 @@ from torch.overrides import TorchFunctionMode
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, routing, use_precision
+from convt_ext import use_precision
 from convt_ext.compile import traced_ops, tracing
+from convt_ext.dispatch import ops, routing
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 
@@ -60,7 +61,7 @@ def test_a_context_inside_of_a_compiled_function(function):
             run()
     assert RAN == ["forward"] * 16
     assert set(CODES) == {0}
-    assert convt_ext.scopes.now().requested is None
+    assert convt_ext.dispatch.scopes.now().requested is None
 
 
 def test_a_decorated_function_keeps_its_name_and_enters_once_a_call():

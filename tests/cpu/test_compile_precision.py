@@ -15,7 +15,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import flags, precision, scopes, use_precision
+from convt_ext import flags, use_precision
+from convt_ext.dispatch import precision, scopes
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 

@@ -15,7 +15,7 @@ from fusing_models import X, layer, randomized
 from torch import fx, nn
 
 from convt_ext import conv_transpose2d, convert
-from convt_ext.fusing import graph
+from convt_ext.epilogue import graph
 
 
 class Net(nn.Module):

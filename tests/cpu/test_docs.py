@@ -16,8 +16,9 @@ from convt_ext.tuning import benchmark
 from convt_ext.tuning.choices import ESTIMATED, Choice
 
 MODULES = [
-    *("_extension", "_optional", "arguments", "convert", "enabling", "explain", "freezing", "functional", "modules"),
-    *("bench.timing", "reference", "report", "request", "tuning.measuring"),
+    *("convert", "enabling", "explain", "freezing", "functional", "modules", "report", "bench.timing"),
+    *("check.reference", "dispatch.arguments", "dispatch.request", "environment._extension", "environment._optional"),
+    "tuning.measuring",
 ]
 
 

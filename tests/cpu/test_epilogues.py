@@ -13,9 +13,12 @@ from cpu_kernels import RAN
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from convt_ext import _torch, conv_transpose2d, fused, routing
-from convt_ext import epilogue as epilogues
-from convt_ext.auto_dispatch import AutoDispatch
+from convt_ext import conv_transpose2d
+from convt_ext.dispatch import routing
+from convt_ext.dispatch.auto_dispatch import AutoDispatch
+from convt_ext.environment import _torch
+from convt_ext.epilogue import fused
+from convt_ext.epilogue import steps as epilogues
 from convt_ext.functional import conv_transpose2d_then as ours
 from convt_ext.tuning import choices
 

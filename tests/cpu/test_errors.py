@@ -11,7 +11,7 @@ from cpu_kernels import RAN, needs_binary
 from served import cuda_autocast
 
 import convt_ext
-from convt_ext import directions, ops, routing
+from convt_ext.dispatch import directions, ops, routing
 
 WORDS = "CUDA out of memory. Tried to allocate 4.00 GiB (4294967296 bytes on GPU 1, by convt_ext)"
 

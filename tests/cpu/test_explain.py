@@ -13,9 +13,10 @@ from pretend_gpu import A100, TURING
 from served import switch
 from torch.autograd import forward_ad
 
-from convt_ext import Explanation, explain, ops, planner, routing, use_precision
+from convt_ext import Explanation, explain, use_precision
+from convt_ext.dispatch import ops, planner, routing
+from convt_ext.dispatch.planner import H200
 from convt_ext.explain import _OF_EVERY_PLAN, _tile
-from convt_ext.planner import H200
 from convt_ext.tuning.choices import GRAD_WEIGHT
 
 PLAN_KEYS = {
@@ -37,7 +38,7 @@ on_tensor_cores = pytest.mark.parametrize(
 @pytest.fixture
 def in_float32(monkeypatch):
     """PyTorch's switches ask for float32, and no decision is known."""
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: "ieee")
+    monkeypatch.setattr("convt_ext.dispatch.precision.class_by_switches", lambda *_: "ieee")
     routing.forget()
     yield
     routing.forget()
@@ -58,7 +59,7 @@ def test_tensors_on_no_gpu_are_explained_for_an_h200(device):
 
 @on_tensor_cores
 def test_tensor_cores(dtype, wanted, monkeypatch):
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: wanted)
+    monkeypatch.setattr("convt_ext.dispatch.precision.class_by_switches", lambda *_: wanted)
     found = explain(*meta(dtype), device=A100)
     assert (found.served_by, found.precision) == ("torch", wanted)
     assert "Hopper" in found.reason
@@ -68,7 +69,7 @@ def test_tensor_cores(dtype, wanted, monkeypatch):
 @needs_binary
 @on_tensor_cores
 def test_tensor_cores_of_hopper(dtype, wanted, monkeypatch):
-    monkeypatch.setattr("convt_ext.precision.class_by_switches", lambda *_: wanted)
+    monkeypatch.setattr("convt_ext.dispatch.precision.class_by_switches", lambda *_: wanted)
     x = torch.empty(8, 32, 512, 1024, dtype=dtype, device="meta")
     found = explain(x, torch.empty(32, 32, 3, 3, dtype=dtype, device="meta"))
     assert (found.served_by, found.precision) == ("convt_ext", wanted)

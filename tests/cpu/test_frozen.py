@@ -16,8 +16,10 @@ from torch.nn.utils import parametrizations, vector_to_parameters
 from torch.optim.swa_utils import AveragedModel
 
 import convt_ext
-import convt_ext.frozen
-from convt_ext import ConvTranspose2d, _torch, planner
+import convt_ext.dispatch.frozen
+from convt_ext import ConvTranspose2d
+from convt_ext.dispatch import planner
+from convt_ext.environment import _torch
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 
@@ -244,8 +246,8 @@ def test_another_stream_that_reads_a_copy_is_told_to_the_allocator(frozen, gpu, 
 @pytest.mark.parametrize("swaps", [False, True])
 def test_copies_in_a_graph_live_as_long_as_the_weights_memory(packing, gpu, monkeypatch, swaps):
     """Each copy is kept once, for any captured calls, and is freed without further action."""
-    holds, keep = [], convt_ext.frozen._keep_as_long_as
-    monkeypatch.setattr(convt_ext.frozen, "_keep_as_long_as", lambda *args: holds.append(1) or keep(*args))
+    holds, keep = [], convt_ext.dispatch.frozen._keep_as_long_as
+    monkeypatch.setattr(convt_ext.dispatch.frozen, "_keep_as_long_as", lambda *args: holds.append(1) or keep(*args))
     made = convt_ext.freeze(layer(precision="tf32"))
     assert ran(made) == ran(made, X[:1]) == [PACKS]
     copies = [weakref.ref(copy.memory) for copy in made._frozen._copies.values()]
@@ -288,7 +290,7 @@ def test_memory_that_is_missing_ends_in_the_ordinary_call(frozen, monkeypatch):
     def no_memory(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.00 GiB.")
 
-    monkeypatch.setattr("convt_ext.ops.run_forward_packed", no_memory)
+    monkeypatch.setattr("convt_ext.dispatch.ops.run_forward_packed", no_memory)
     assert ran(frozen) == ["forward"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from convt_ext.geometry import (
+from convt_ext.dispatch.geometry import (
     grad_weight_is_channels_last,
     result_is_channels_last,
     suggests_channels_last,
@@ -39,7 +39,7 @@ def test_conditions_on_unknown_sizes_are_not_sure():
 def test_ordinary_sizes_import_nothing_slow():
     script = """
 import sys
-from convt_ext.geometry import surely
+from convt_ext.dispatch.geometry import surely
 print(surely(True), surely(False), "torch.fx.experimental.symbolic_shapes" in sys.modules)
 """
     assert run(script).split() == ["True", "False", "False"]

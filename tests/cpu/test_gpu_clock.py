@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from convt_ext.gpu_clock import GpuClock
+from convt_ext.tuning.gpu_clock import GpuClock
 
 HOST_US, GPU_US, FLUSH_US = 60.0, 7.0, 20.0  # a call: the host launches it for longer than it runs
 

@@ -19,9 +19,10 @@ from torch._inductor import config, lowering
 from torch._inductor.utils import run_and_get_code
 
 import convt_ext
-from convt_ext import ConvTranspose2d, ops
+from convt_ext import ConvTranspose2d
 from convt_ext import conv_transpose2d as ours
 from convt_ext.compile import inductor, mode, traced_ops
+from convt_ext.dispatch import ops
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 

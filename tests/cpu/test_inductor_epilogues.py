@@ -16,8 +16,8 @@ from torch._inductor import config
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import epilogue
 from convt_ext.compile import fusion, mode, traced_epilogues
+from convt_ext.epilogue import steps as epilogue
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from convt_ext import ops
-from convt_ext.geometry import input_length, kernel_length, output_length
+from convt_ext.dispatch import ops
+from convt_ext.dispatch.geometry import input_length, kernel_length, output_length
 
 AXES = [
     (size, kernel, stride, padding, output_padding, dilation)

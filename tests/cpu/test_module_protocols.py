@@ -15,7 +15,7 @@ from torch import nn
 
 import convt_ext
 from convt_ext import ConvTranspose1d, ConvTranspose2d, convert, use_precision
-from convt_ext.precision import CODES as CODE_OF
+from convt_ext.dispatch.precision import CODES as CODE_OF
 
 
 def stored(module):

@@ -12,8 +12,8 @@ import pytest
 from cpu_kernels import needs_binary
 from harness.neighbour_summary import Beside, beside_bases, is_judged
 from harness.neighbours import BASES, grid
+from harness.planned import planned_rows
 
-from convt_ext.bench.dry_run import planned_rows
 from convt_ext.bench.modes import MODES, by_name
 from convt_ext.bench.operands import DIRECTIONS, LAYOUTS
 

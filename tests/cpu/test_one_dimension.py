@@ -17,8 +17,9 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.overrides import TorchFunctionMode
 
 import convt_ext
-from convt_ext import ConvTranspose1d, flags, geometry
+from convt_ext import ConvTranspose1d, flags
 from convt_ext import conv_transpose1d as ours
+from convt_ext.dispatch import geometry
 
 CASES = {
     "plain": {},
@@ -294,8 +295,8 @@ def test_a_tools_function_is_called(cpu_is_gpu, monkeypatch):
 
 def test_pytorchs_operator_runs_where_it_is_faster(cpu_is_gpu, monkeypatch):
     """It receives the call's own operands, so that it saves no views of them."""
-    best = convt_ext.planner.BestPlan(30.0, 1.0, 0)
-    monkeypatch.setattr(convt_ext.planner, "best_plan", lambda *arguments, **named: best)
+    best = convt_ext.dispatch.planner.BestPlan(30.0, 1.0, 0)
+    monkeypatch.setattr(convt_ext.dispatch.planner, "best_plan", lambda *arguments, **named: best)
     x, weight, bias = (one.requires_grad_() for one in operands())
     found = ours(x, weight, bias, 2)
     assert found.grad_fn.name() == F.conv_transpose1d(x, weight, bias, 2).grad_fn.name()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from plan.problems import H200
 
-from convt_ext import ops
+from convt_ext.dispatch import ops
 
 pytestmark = pytest.mark.skipif(ops.forward is None, reason="the binary is not installed")
 

@@ -1,4 +1,4 @@
-"""ops.py and _extension.py: fake kernel, FLOP count, loading; with the binary where there is one."""
+"""ops.py and environment/_extension.py: fake kernel, FLOP count, loading; with the binary where there is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from cpu.python_process import run
 from cpu_kernels import needs_binary
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from convt_ext import _driver, _extension, build_info, ops
+from convt_ext import build_info
+from convt_ext.dispatch import ops
+from convt_ext.environment import _driver, _extension
 
 
 @needs_binary
@@ -103,7 +105,7 @@ def test_version_of_the_driver(monkeypatch):
 
 @pytest.mark.parametrize(("value", "disabled"), [("1", True), ("0", False)])
 def test_disabled_by_the_environment(value, disabled):
-    script = "import convt_ext; print(convt_ext._extension.DISABLED)"
+    script = "import convt_ext; print(convt_ext.environment._extension.DISABLED)"
     assert run(script, CONVT_EXT_DISABLE=value).strip() == str(disabled)
 
 

@@ -8,7 +8,7 @@ from cpu_kernels import needs_binary
 from pretend_gpu import A100, TURING, decide, operands
 from served import tf32
 
-from convt_ext import planner, routing
+from convt_ext.dispatch import planner, routing
 from convt_ext.tuning import benchmark, files
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")

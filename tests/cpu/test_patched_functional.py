@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import replaced, use_precision
+from convt_ext import use_precision
+from convt_ext.dispatch import planner, replaced
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 
@@ -155,7 +156,7 @@ def test_a_mode_sees_pytorchs_own_function():
 
 def test_fallbacks_of_the_package_are_pytorchs(monkeypatch):
     """A call that falls back to PyTorch does not reach the tool a second time."""
-    monkeypatch.setattr(convt_ext.planner, "best_plan", lambda *arguments: convt_ext.planner.BestPlan(30.0, 1.0, 0))
+    monkeypatch.setattr(planner, "best_plan", lambda *arguments: planner.BestPlan(30.0, 1.0, 0))
     calls = []
     monkeypatch.setattr(F, "conv_transpose2d", lambda *args: calls.append(args) or ours(*args))
     assert torch.equal(ours(*operands(), 2, 1), expected(*operands()))

@@ -8,7 +8,8 @@ from cpu.python_process import run
 from cpu_kernels import needs_binary
 from served import served_by
 
-from convt_ext import _extension, ops, planner
+from convt_ext.dispatch import ops, planner
+from convt_ext.environment import _extension
 
 SIZES = ((2, 4, 5, 6), (120, 30, 6, 1), (4, 6, 3, 3), (54, 9, 3, 1))
 PROBLEM = planner.Problem(*SIZES, True, (2, 2), (1, 1), (0, 0), 1, (1, 1), torch.float32, 0, False, planner.H200)
@@ -59,7 +60,7 @@ def test_directions_planned_at_once_are_remembered():
     problem = PROBLEM._replace(input_size=(3, 4, 11, 13), input_stride=(572, 143, 13, 1), code=3)
     program = f"""
 import torch
-from convt_ext import planner
+from convt_ext.dispatch import planner
 
 problem = planner.Problem(*{tuple(problem)!r})
 planner.plan_ahead(problem, [0, 1, 2])

@@ -10,7 +10,8 @@ from cpu.python_process import run
 from scope_requests import requested
 from served import tf32
 
-from convt_ext import precision, use_precision
+from convt_ext import use_precision
+from convt_ext.dispatch import precision
 
 HOPPER, TURING = (9, 0), (7, 5)
 
@@ -103,7 +104,7 @@ _SCRIPT = """
 import json, sys, torch
 from torch import backends
 from torch.backends import cudnn
-from convt_ext.precision import class_by_switches
+from convt_ext.dispatch.precision import class_by_switches
 found = []
 for line in json.load(sys.stdin):
     exec(line)

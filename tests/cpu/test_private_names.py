@@ -6,7 +6,7 @@ import pytest
 import torch
 from cpu.python_process import run
 
-from convt_ext import _extension, _torch
+from convt_ext.environment import _extension, _torch
 
 _WITHOUT_A_NAME = """
 import pkgutil, sys
@@ -24,7 +24,7 @@ assert torch.equal(convt_ext.conv_transpose2d(torch.ones(1, 2, 3, 3), torch.ones
 module = convt_ext.convert(torch.nn.ConvTranspose2d(2, 3, 2))
 assert module.forward(torch.ones(1, 2, 3, 3)).shape == (1, 3, 4, 4)  # to call it, torch reads private names itself
 assert not convt_ext.is_available()
-from convt_ext.info import collect_info
+from convt_ext.environment.info import collect_info
 print(collect_info()["reason"])
 """
 

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, planner, routing
+from convt_ext.dispatch import ops, planner, routing
 
 pytestmark = [needs_binary, pytest.mark.usefixtures("cpu_is_gpu")]
 

@@ -12,7 +12,7 @@ from cases import Case, each_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from convt_ext import reference
+from convt_ext.check import reference
 
 ORDERS = [reference.forward_float64, reference.forward_ieee, reference.forward_aten]
 

@@ -11,9 +11,10 @@ from scope_requests import nothing_stays_in_force, requested
 from served import tf32
 
 import convt_ext
-from convt_ext import flags, precision, routing, use_precision
-from convt_ext.auto_dispatch import AutoDispatch, AutoDispatchInClass
-from convt_ext.request import BACKENDS, PRECISIONS, decode_request, encode_request, merged
+from convt_ext import flags, use_precision
+from convt_ext.dispatch import precision, routing
+from convt_ext.dispatch.auto_dispatch import AutoDispatch, AutoDispatchInClass
+from convt_ext.dispatch.request import BACKENDS, PRECISIONS, decode_request, encode_request, merged
 
 __all__ = ["nothing_stays_in_force"]
 

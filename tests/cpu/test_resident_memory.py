@@ -14,7 +14,8 @@ PROGRAM = """
 import itertools, sys, warnings
 import torch
 import convt_ext
-from convt_ext import explain, planner, routing
+from convt_ext import explain
+from convt_ext.dispatch import planner, routing
 
 def resident_mib():
     with open("/proc/self/statm") as file:

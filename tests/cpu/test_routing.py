@@ -13,9 +13,10 @@ from cpu_kernels import needs_binary
 from pretend_gpu import decide, operands
 from served import cuda_autocast, tf32
 
-from convt_ext import explain, planner, routing, use_precision
+from convt_ext import explain, use_precision
 from convt_ext.bench.layers import KERNELBENCH
-from convt_ext.request import PRECISIONS
+from convt_ext.dispatch import planner, routing
+from convt_ext.dispatch.request import PRECISIONS
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
 

@@ -8,7 +8,8 @@ from pretend_gpu import decide, operands
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
-from convt_ext import _extension, routing
+from convt_ext.dispatch import routing
+from convt_ext.environment import _extension
 
 pytestmark = pytest.mark.usefixtures("pretend_gpu")
 

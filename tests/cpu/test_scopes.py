@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scope_requests import nothing_stays_in_force, requested
 
 from convt_ext import use_precision
-from convt_ext.request import PRECISIONS
+from convt_ext.dispatch.request import PRECISIONS
 
 __all__ = ["nothing_stays_in_force"]
 

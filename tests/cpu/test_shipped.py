@@ -9,7 +9,7 @@ import pytest
 import torch
 from cpu_kernels import needs_binary
 
-from convt_ext import planner
+from convt_ext.dispatch import planner
 from convt_ext.tuning import files
 
 SHIPPED = files.read(files.SHIPPED)

@@ -16,8 +16,9 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
 import convt_ext
-from convt_ext import ConvTranspose3d, LazyConvTranspose3d, geometry, planner
+from convt_ext import ConvTranspose3d, LazyConvTranspose3d
 from convt_ext import conv_transpose3d as ours
+from convt_ext.dispatch import geometry, planner
 
 __all__ = ["cpu_is_gpu"]
 

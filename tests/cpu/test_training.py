@@ -16,7 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from training import generator, train
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import convert, precision
+from convt_ext import convert
+from convt_ext.dispatch import precision
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 

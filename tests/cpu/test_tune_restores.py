@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import convt_ext
-from convt_ext import planner, routing
+from convt_ext.dispatch import planner, routing
 from convt_ext.tuning import benchmark, choices, files, tune
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 

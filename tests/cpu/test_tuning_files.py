@@ -11,8 +11,8 @@ from cpu_kernels import needs_binary
 from served import switch
 
 import convt_ext
-from convt_ext import planner, routing
 from convt_ext.__main__ import main
+from convt_ext.dispatch import planner, routing
 from convt_ext.tuning import agree, benchmark, choices, files, load, replay, tune, unload
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Choice
 
@@ -25,7 +25,7 @@ def no_file(monkeypatch):
     monkeypatch.delenv(files.VARIABLE, raising=False)
     monkeypatch.setattr(files, "_chosen", None)
     monkeypatch.setattr(files, "_of_package", {})
-    monkeypatch.setattr("convt_ext._extension.build_info", lambda: {"sources": HERE.kernels})
+    monkeypatch.setattr("convt_ext.environment._extension.build_info", lambda: {"sources": HERE.kernels})
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: HERE.cudnn)
     monkeypatch.setattr(files, "here", lambda device: HERE)
     choices.forget_measured()

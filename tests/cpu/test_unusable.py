@@ -17,8 +17,10 @@ from served import allow_tf32
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import convt_ext
-from convt_ext import _driver, _extension, explain, functional, ops, planner, routing
 from convt_ext import conv_transpose2d as ours
+from convt_ext import explain, functional
+from convt_ext.dispatch import ops, planner, routing
+from convt_ext.environment import _driver, _extension
 
 
 def old_driver(monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from cases import Case
 from torch.nn import functional as F
 
-from convt_ext.gpus import GPUS
+from convt_ext.environment.gpus import GPUS
 
 H200 = GPUS["H200"]
 A100, RTX_4090 = GPUS["A100"], GPUS["RTX 4090"]  # with room for many stages, and for few

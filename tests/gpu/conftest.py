@@ -14,7 +14,7 @@ import pytest
 import torch
 from oracle.plugin import oracle
 
-from convt_ext import routing
+from convt_ext.dispatch import routing
 
 __all__ = ["oracle", "room"]
 

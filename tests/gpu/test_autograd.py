@@ -14,7 +14,8 @@ from served import SeenOps, cudnn, on_kernels, switch, tf32
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, routing, use_precision
+from convt_ext import use_precision
+from convt_ext.dispatch import ops, routing
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 OURS = {f"convt_ext.{name}.default" for name in ("forward", "grad_input", "grad_weight", "grad_bias")}
@@ -138,7 +139,7 @@ def test_double_backward_in_float32(case):
 
 
 def test_each_gradient_is_left_to_pytorch_by_its_own_estimate(monkeypatch):
-    from convt_ext import planner
+    from convt_ext.dispatch import planner
 
     monkeypatch.setattr(
         planner, "best_plan", lambda problem, direction: planner.BestPlan(300.0, 200.0 if direction == 2 else 400.0, 0)

@@ -10,7 +10,8 @@ from gradients import leaves
 from served import SeenOps, served_by, switch, tf32
 
 import convt_ext
-from convt_ext import ConvTranspose2d, conv_transpose2d, explain, flags, planner, routing
+from convt_ext import ConvTranspose2d, conv_transpose2d, explain, flags
+from convt_ext.dispatch import planner, routing
 
 CASE = named("many_channels_in")
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -29,7 +30,7 @@ def test_torch_has_pytorchs_bits_in_every_direction(dtype):
     expected = (theirs, *torch.autograd.grad(theirs.square().sum(), operands))
     for within in (flags(backend="torch"), flags()):
         with within:
-            keywords = {} if convt_ext.scopes.now().requested else {"backend": "torch"}
+            keywords = {} if convt_ext.dispatch.scopes.now().requested else {"backend": "torch"}
             assert served_by(conv_transpose2d, *operands, **CASE.arguments, **keywords) == "torch"
             mine = conv_transpose2d(*operands, **CASE.arguments, **keywords)
         found = (mine, *torch.autograd.grad(mine.square().sum(), operands))

@@ -15,7 +15,7 @@ from served import SeenOps, allow_tf32, benchmarks_in_first_calls, switch
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, planner, routing
+from convt_ext.dispatch import ops, planner, routing
 from convt_ext.tuning import benchmark, choices, replay, tune
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED
 

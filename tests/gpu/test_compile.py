@@ -20,10 +20,11 @@ from gradients import leaves
 from served import allow_tf32, on_kernels, tf32
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from convt_ext import ConvTranspose2d, explain, ops
+from convt_ext import ConvTranspose2d, explain
 from convt_ext import conv_transpose2d as ours
 from convt_ext.compile import mode as compile_mode
 from convt_ext.compile import traced_ops
+from convt_ext.dispatch import ops
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from torch._inductor.utils import run_and_get_code
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import ops, planner
 from convt_ext.compile import mode as compile_mode
+from convt_ext.dispatch import ops, planner
 from convt_ext.tuning import choices
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")

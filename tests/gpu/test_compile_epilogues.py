@@ -12,8 +12,8 @@ from torch import nn
 from torch._inductor.utils import run_and_get_code
 
 import convt_ext
-from convt_ext import planner
 from convt_ext.compile import mode as compile_mode
+from convt_ext.dispatch import planner
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 

@@ -12,7 +12,7 @@ from torch import fx, nn
 
 import convt_ext
 from convt_ext import convert
-from convt_ext.fusing import chain
+from convt_ext.epilogue import chain
 
 
 @pytest.fixture(autouse=True)

@@ -29,13 +29,13 @@ def image():
 def kernels(monkeypatch):
     """The precision of each call of ours, in order."""
     seen = []
-    served = convt_ext.directions.NativeConv.forward
+    served = convt_ext.dispatch.directions.NativeConv.forward
 
     def forward(self, *tensors):
         seen.append(self.arguments[5])
         return served(self, *tensors)
 
-    monkeypatch.setattr(convt_ext.directions.NativeConv, "forward", forward)
+    monkeypatch.setattr(convt_ext.dispatch.directions.NativeConv, "forward", forward)
     return seen
 
 

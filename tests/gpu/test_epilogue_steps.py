@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from raw_ops import PRECISIONS, Call, run_candidate, run_poisoned
 
-from convt_ext import epilogue
+from convt_ext.epilogue import steps as epilogue
 
 OPS = torch.ops.convt_ext
 # Input, weight, stride, padding, output_padding, groups: of each a few families have kernels.

@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext import epilogue as epilogues
-from convt_ext import fused
+from convt_ext.epilogue import fused
+from convt_ext.epilogue import steps as epilogues
 from convt_ext.functional import conv_transpose2d_then
 from convt_ext.tuning import benchmark
 

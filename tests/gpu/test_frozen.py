@@ -11,9 +11,10 @@ from served import SeenOps, allow_tf32, on_kernels
 from torch import nn
 
 import convt_ext
-from convt_ext import ConvTranspose2d, convert, explain, ops
+from convt_ext import ConvTranspose2d, convert, explain
 from convt_ext.compile import mode
-from convt_ext.directions import NativeConv
+from convt_ext.dispatch import ops
+from convt_ext.dispatch.directions import NativeConv
 
 PACKED = "convt_ext._forward_packed.default"
 

@@ -15,7 +15,7 @@ from gradients import assert_within_budget, leaves, ramp
 from served import SeenOps, allow_tf32, switch
 
 from convt_ext import conv_transpose2d as ours
-from convt_ext import planner, routing
+from convt_ext.dispatch import planner, routing
 
 NAMES = ("forward", "grad_input", "grad_weight")
 MIXTURES = [set(chosen) for length in range(4) for chosen in itertools.combinations(range(3), length)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from raw_ops import portable_kernels
 
-from convt_ext.gpus import GPUS
+from convt_ext.environment.gpus import GPUS
 
 TESTS = Path(__file__).resolve().parents[1]
 

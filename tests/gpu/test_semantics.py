@@ -13,8 +13,9 @@ from served import on_kernels, served_by, switch, tf32
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from convt_ext import _extension, ops
 from convt_ext import conv_transpose2d as ours
+from convt_ext.dispatch import ops
+from convt_ext.environment import _extension
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 

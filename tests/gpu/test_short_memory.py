@@ -13,7 +13,7 @@ import gc, sys
 import torch
 import torch.nn.functional as F
 import convt_ext
-from convt_ext import routing
+from convt_ext.dispatch import routing
 from convt_ext.tuning import benchmark, choices
 
 benchmark.force(True if sys.argv[1] == "measured" else None)

@@ -151,9 +151,9 @@ def test_wrong_arguments_are_errors(oracle):
 @settings(many_problems, max_examples=100)  # its fma is exact and slow
 @given(problem=problems(), seed=st.integers(0, 2**31))
 def test_python_reference_agrees(oracle, order, problem, seed):
-    """convt_ext.reference, the same orders written a second time and independently: every bit."""
+    """convt_ext.check.reference, the same orders written a second time and independently: every bit."""
     try:
-        reference = importlib.import_module("convt_ext.reference")
+        reference = importlib.import_module("convt_ext.check.reference")
     except ImportError as error:
         pytest.skip(f"convt_ext is not installed ({error})")
     operands = random_data(problem, seed, torch.float32)

@@ -24,7 +24,7 @@ def tool(tools, monkeypatch, tmp_path):
     really = module.records.part_digest
     monkeypatch.setattr(module.records, "part_digest", lambda entries: really(entries, tmp_path))
     monkeypatch.setattr(module, "BENCHMARKS", tmp_path / "benchmarks")
-    for name in ("kernels/a.cu", "convt_ext/ops.py", "tests/test_a.py", "benchmarks/layers.csv", "setup.py"):
+    for name in ("kernels/a.cu", "convt_ext/functional.py", "tests/test_a.py", "benchmarks/layers.csv", "setup.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("text")
     (tmp_path / "benchmarks/runs.json").write_text(json.dumps(RUNS))
@@ -71,7 +71,7 @@ def test_one_command_writes_what_is_not_current(tool, results, capsys):
     [
         ("kernels/a.cu", "older: kernels", "older: kernels"),
         ("setup.py", "older: kernels", "older: kernels"),
-        ("convt_ext/ops.py", "older: python", "older: python"),
+        ("convt_ext/functional.py", "older: python", "older: python"),
         ("benchmarks/layers.csv", "current", "older: layers"),
         ("tests/test_a.py", "current", "current"),
     ],

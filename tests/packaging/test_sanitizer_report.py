@@ -82,7 +82,7 @@ def test_less_does_not_take_the_place_of_more(module):
 def test_what_changes_the_digest(module, tmp_path, monkeypatch):
     """Kernels, how they are compiled and the workload do; Python, other tests and documents do not."""
     judged = [*(name for name in module.JUDGED if name != "kernels"), "kernels/simt/forward.cu"]
-    others = ["convt_ext/ops.py", "tests/cpu/test_ops.py", "tests/sanitizer_report.json", "kernels/README.md"]
+    others = ["convt_ext/dispatch/ops.py", "tests/cpu/test_ops.py", "tests/sanitizer_report.json", "kernels/README.md"]
     for name in (*judged, *others):
         assert name.startswith("kernels/simt") or name == "tests/sanitizer_report.json" or (CHECKOUT / name).is_file()
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 
-from . import _torch
+from ..environment import _torch
 from .request import Request
 
 # The classes of the op, and values of its `precision` argument. Tuning files contain these names.
@@ -34,14 +34,7 @@ _ORDERED = frozenset({"exact", "aten"})
 # The largest error of one call, by dtype or class: ||result - exact|| / ||exact||, exact in float64. docs/numerics.md
 # promises smaller errors for results of 4096 elements. Smaller results vary more, and float64 and the half types get
 # two roundings of their dtype.
-ERROR_LIMITS = {
-    "float32": 1e-6,
-    "tf32x3": 1e-6,
-    "tf32": 5e-4,
-    "float64": 1e-14,
-    "float16": 1e-3,
-    "bfloat16": 8e-3,
-}
+ERROR_LIMITS = {"float32": 1e-6, "tf32x3": 1e-6, "tf32": 5e-4, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
 
 # The classes that "half" selects.
 _HALVES = {torch.float16: "f16", torch.bfloat16: "bf16"}

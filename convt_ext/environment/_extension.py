@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 
+from .._version import __version__
 from . import _driver, _torch
-from ._version import __version__
 
 # The first release with the stable ABI of the binary.
 _MINIMUM_TORCH = (2, 10)
 
 # Contains no Python module: one file for every interpreter, free-threaded ones included.
-_LIBRARY = Path(__file__).with_name("libconvt_ext.so")
+_LIBRARY = Path(__file__).parents[1] / "libconvt_ext.so"
 
 # Read once, so that calls do not read the environment.
 DISABLED = os.environ.get("CONVT_EXT_DISABLE", "") not in ("", "0")

@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from . import _torch, ops, routing
-from ._torch import forward_ad
+from ..environment import _torch
+from ..environment._torch import forward_ad
+from . import ops, routing
 from .directions import Directions, Gradients, NativeConv, grad_mask_of, torch_forward, torch_gradients
 from .precision import CLASSES, request_for
 

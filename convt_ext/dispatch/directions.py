@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _torch, ops
-from .epilogue import Step, apply_steps, lists_of
+from ..environment import _torch
+from ..epilogue.steps import Step, apply_steps, lists_of
+from . import ops
 from .geometry import grad_weight_is_channels_last
 from .planner import EXACT_CODES
 

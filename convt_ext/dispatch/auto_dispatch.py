@@ -15,12 +15,13 @@ from typing import Any
 
 from torch import Tensor
 
-from . import _torch, ops, planner
+from ..environment import _torch
+from ..epilogue.steps import Step
+from ..tuning import benchmark, choices
+from ..tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Choice
+from . import ops, planner
 from . import precision as precisions
 from .directions import Gradients, NativeConv, grad_mask_of, torch_forward, torch_gradients
-from .epilogue import Step
-from .tuning import benchmark, choices
-from .tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Choice
 
 _LOG = logging.getLogger("convt_ext")
 _NAMES = ("forward", "gradient of the input", "gradient of the weight")

@@ -13,7 +13,8 @@ import subprocess
 import torch
 
 import convt_ext
-from convt_ext import _driver, _extension, _torch, precision
+from convt_ext.dispatch import precision
+from convt_ext.environment import _driver, _extension, _torch
 from convt_ext.tuning import files
 
 

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from . import _torch, scopes
-from .compile import tracing
+from ..compile import tracing
+from ..environment import _torch
+from . import scopes
 
 _LOG = logging.getLogger("convt_ext")
 

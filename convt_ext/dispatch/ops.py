@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from . import _extension
-from ._torch import conv_flop_count, disable_current_modes, register_flop_formula
+from ..environment import _extension
+from ..environment._torch import conv_flop_count, disable_current_modes, register_flop_formula
 from .geometry import input_length, kernel_length, memory_format, output_size
 
 
@@ -84,7 +84,7 @@ grad_input = _raises_as_torch(_op("grad_input"))
 grad_weight = _raises_as_torch(_op("grad_weight"))
 grad_bias = _raises_as_torch(_op("grad_bias"))
 run_forward = _raising_function("_forward")  # for eager calls: `forward` with its arguments by number, below autograd
-run_forward_then = _raising_function("_forward_then")  # `run_forward` with the steps of an epilogue (epilogue.py)
+run_forward_then = _raising_function("_forward_then")  # `run_forward` with the steps of an epilogue (epilogue/steps.py)
 run_forward_packed = _raising_function("_forward_packed")  # `run_forward_then` with memory for the packed weight
 finish = _raising_function("_finish")  # the steps of an epilogue, in place, below autograd
 run_gradients = _raising_function("_gradients")  # for eager backwards: the gradients that a mask selects, in one call

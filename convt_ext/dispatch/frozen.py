@@ -1,10 +1,10 @@
 """Copies of a frozen weight for inference: packed for a kernel, or cast to autocast's dtype.
 
-Without them, tensor-core kernels pack the weight on every call, and autocast casts it. functional.py, fused.py and
-compiled programs find the copies of a weight by the tensor itself (`find`). A copy contains the weight at the time of
-copying. Each use checks whether the weight has changed since: PyTorch counts the writes to a tensor, and other memory
-has another address. Some writes, such as `weight.data.mul_(2)`, change neither, so freezing is opt-in;
-`convt_ext.freeze` lists them.
+Without them, tensor-core kernels pack the weight on every call, and autocast casts it. functional.py,
+epilogue/fused.py and compiled programs find the copies of a weight by the tensor itself (`find`). A copy contains the
+weight at the time of copying. Each use checks whether the weight has changed since: PyTorch counts the writes to a
+tensor, and other memory has another address. Some writes, such as `weight.data.mul_(2)`, change neither, so freezing is
+opt-in; `convt_ext.freeze` lists them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from . import _torch, autocast, ops, planner, routing
+from ..environment import _torch
+from ..epilogue.steps import Step, lists_of
+from . import autocast, ops, planner, routing
 from .directions import NativeConv
-from .epilogue import Step, lists_of
 
 # Maximum number of packed copies, one per problem (size and layout of the input, precision); the oldest is dropped.
 _MAX_COPIES = 8
@@ -121,7 +122,7 @@ class FrozenWeight:
         is_copy: nothing writes to `weight`, because it is a copy itself.
     """
 
-    fold: Any = None  # set by fusing/folding.py
+    fold: Any = None  # set by epilogue/folding.py
 
     def __init__(self, weight: Tensor, is_copy: bool = False) -> None:
         see_uncounted_writes()

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import _torch, geometry, routing
-from ..frozen import FrozenWeight, num_uncounted_writes, stream_of
+from ..dispatch import geometry, routing
+from ..dispatch.frozen import FrozenWeight, num_uncounted_writes, stream_of
+from ..environment import _torch
 
 _HALVES = (torch.float16, torch.bfloat16)
 

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import _extension, ops, precision
-from ._torch import disable_current_modes
+from ..environment import _extension
+from ..environment._torch import disable_current_modes
+from ..environment.gpus import GPUS
+from . import ops, precision
 from .geometry import output_size
-from .gpus import GPUS
 
 # The GPU to plan for on a machine without one.
 H200 = GPUS["H200"]

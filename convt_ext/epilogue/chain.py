@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from .. import _torch, autocast, epilogue, routing
-from .._torch import forward_ad, has_torch_function_unary
+from ..dispatch import autocast, routing
+from ..environment import _torch
+from ..environment._torch import forward_ad, has_torch_function_unary
 from ..functional import conv_transpose2d, conv_transpose2d_then
 from ..modules import ConvTranspose2d
 from .folding import can_fold, folded, result_size
 from .functions import Call
+from .steps import MODULES, apply_after, steps_of
 
 # A follower of a convolution: a module, or a call in a graph.
 Follower = nn.Module | Call
@@ -53,10 +55,10 @@ class Functional:
     __call__ = forward
 
 
-# Exact types, as in epilogue.py. In eval mode they return their input.
+# Exact types, as in steps.py. In eval mode they return their input.
 _DROPOUTS = frozenset({nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout})
 _NORMS = frozenset({nn.BatchNorm2d, nn.SyncBatchNorm})
-_TAKEN = frozenset(epilogue.MODULES) | _DROPOUTS | _NORMS
+_TAKEN = frozenset(MODULES) | _DROPOUTS | _NORMS
 
 # Why a chain ends. OTHER is not reported.
 OTHER = "it is another module"
@@ -120,7 +122,7 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
 
 def _apply_after(compute: Callable[[], Any], followers: Sequence[Follower]) -> Any:
     """Applies the followers to the result of `compute`, one after the other."""
-    return epilogue.apply_after(compute, [_as_entry(follower) for follower in followers])
+    return apply_after(compute, [_as_entry(follower) for follower in followers])
 
 
 def _as_entry(follower: Follower) -> Any:
@@ -162,7 +164,7 @@ def _entry(follower: Follower, conv: Any, input: Tensor) -> Any:
                 return None
         entry = (follower.entry, *follower.operands) if follower.operands else follower.entry
     try:
-        epilogue.steps_of((entry,))
+        steps_of((entry,))
     except Exception:  # PyTorch's function accepts it or raises its own error
         return None
     return entry

@@ -2,7 +2,7 @@
 
 The entries of an epilogue are a user's residual and activation, or the functions and modules of PyTorch that follow a
 layer in a fused model. A kernel reads operations and numbers (`Step`). `apply` defines the semantics: PyTorch's
-functions, one after the other. Called by functional.py and fusing/. Must not know which implementation runs.
+functions, one after the other. Called by functional.py, fused.py and chain.py. Must not know which implementation runs.
 """
 
 from __future__ import annotations

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from . import _extension, _torch, autocast, planner, request, scopes
+from ..environment import _extension, _torch
+from ..environment._torch import forward_ad, has_torch_function_unary
+from ..tuning import benchmark, choices, files
+from . import autocast, planner, request, scopes
 from . import precision as precisions
-from ._torch import forward_ad, has_torch_function_unary
 from .arguments import NO_LIMIT, as_problem, legal_output_size, pairs
 from .auto_dispatch import AutoDispatch, AutoDispatchInClass
 from .directions import NativeConv
 from .geometry import grad_weight_is_channels_last, result_is_channels_last
-from .tuning import benchmark, choices, files
 
 
 class Reason(NamedTuple):

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 import convt_ext
-from convt_ext import _extension, _torch, reference
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.operands import LAYOUTS, Operands, make_operands
-from convt_ext.precision import ERROR_LIMITS
+from convt_ext.check import reference
+from convt_ext.dispatch.precision import ERROR_LIMITS
+from convt_ext.environment import _extension, _torch
 
 # In this order: sizes that no tile divides; groups and gcd(stride, dilation) > 1; phases without a tap;
 # output_padding >= stride; more channels than one tile stages.

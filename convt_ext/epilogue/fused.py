@@ -18,22 +18,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from . import _torch, autocast, autograd, frozen, routing
-from .directions import grad_mask_of
-from .epilogue import (
-    ADD,
-    CLAMP,
-    DIVIDE,
-    LEAKY_RELU,
-    MULTIPLY,
-    SIGMOID,
-    SOFTPLUS,
-    SUBTRACT,
-    TANH,
-    Step,
-    steps_of,
-)
-from .geometry import output_size
+from ..dispatch import autocast, autograd, frozen, routing
+from ..dispatch.directions import grad_mask_of
+from ..dispatch.geometry import output_size
+from ..environment import _torch
+from .steps import ADD, CLAMP, DIVIDE, LEAKY_RELU, MULTIPLY, SIGMOID, SOFTPLUS, SUBTRACT, TANH, Step, steps_of
 
 # A recorded call with a smaller result keeps PyTorch's separate operations if PyTorch's node records the convolution:
 # a pass over the result costs less than an autograd node in Python.

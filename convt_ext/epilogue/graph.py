@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import fx, nn
 
-from ..arguments import pairs
+from ..dispatch.arguments import pairs
 from ..functional import conv_transpose2d
 from ..modules import ConvTranspose2d
 from . import chain, functions

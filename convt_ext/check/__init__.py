@@ -1,0 +1,1 @@
+"""``python -m convt_ext check``, and the definitions of the operator that it compares kernels with."""
