@@ -61,11 +61,6 @@ RUN_TIME_ARGUMENTS = Reason(
     "an argument is neither an int nor a pair of ints: a tracer treats numpy integers and tensors as run-time values",
     "pass plain ints, such as int(stride)",
 )
-VOLUME = Reason(
-    "convt_ext has kernels for all directions of a three-dimensional layer only if its kernel has depth 1 and stride 1 "
-    "there, and the batch is 1, the tensors are channels_last_3d, or the kernel's height equals its stride",
-    'use backend="auto"',
-)
 COMPILED_VOLUME = Reason(
     "compiled programs run three-dimensional calls with PyTorch's operator", "call it outside of torch.compile"
 )
@@ -275,8 +270,6 @@ def decide(
     if selected.backend == "auto":
         kind = AutoDispatchInClass if selected.is_explicit else AutoDispatch
         return kind(arguments, asked, benchmarks, weight_channels_last, fits_light_path)
-    if len(stride) == 3 and None in (planner.best_plan(asked, direction) for direction in range(3)):
-        return VOLUME
     found = [choices.of_files(asked, direction) for direction in range(3)]
     candidates = [0 if choice is None else choice.candidate for choice in found]
     return NativeConv(arguments, candidates, weight_channels_last, fits_light_path=fits_light_path)
