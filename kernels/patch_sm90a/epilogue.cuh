@@ -54,8 +54,9 @@ struct Bias {
     const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      r[k] = epilogue::bias_of<typename Shape::Element>(params, tile.group, params.n_channels >> params.paired,
-                                                        (first + 32 * k) >> params.paired);
+      const int32_t channel = first + 32 * k, of_plane = channel - (channel >= params.split ? params.split : 0);
+      r[k] = epilogue::bias_of<typename Shape::Element>(params, tile.group, params.bias_channels,
+                                                        of_plane >> params.paired);
     }
   }
   __device__ __forceinline__ void store(uint32_t s_bias) const {
@@ -185,8 +186,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
   using Element = typename Shape::Element;
   constexpr int kInterleaved = 8 / Shape::kElement;  // blocks of 8 columns whose pairs are contiguous channels
   const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 4) * 2 * kInterleaved;
-  auto* g_channel =
-      static_cast<Element*>(params.result) + ((int64_t{tile.group} * params.n_channels + first) >> params.paired);
+  auto* g_channel = static_cast<Element*>(params.result) + int64_t{tile.group} * params.n_channels + first;
   int64_t offset[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) offset[h] = patch_offset<Shape>(params, tile, tile.begin + position_of_thread<Shape>(h));
@@ -201,12 +201,12 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
       bias[k + 1] = pair[1];
     }
     const int32_t channel = first + m * 8 * kInterleaved;
+    const int64_t of_plane = channel >= params.split ? params.odd_channel : 0;
 #pragma unroll
     for (int tap = 0; tap < kPatchTaps; ++tap) {
       const bool two_rows = params.kernel_w == 2;
       const int64_t of_tap = (two_rows ? tap / 2 : 0) * params.result_stride[2] +
-                             (two_rows ? tap % 2 : tap) * params.result_stride[3] +
-                             (m * 8 * kInterleaved >> params.paired);
+                             (two_rows ? tap % 2 : tap) * params.result_stride[3] + m * 8 * kInterleaved + of_plane;
       constexpr int kCount = 2 * kInterleaved;
       float both[2 * kCount];
 #pragma unroll
@@ -232,17 +232,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
         float values[kCount];
 #pragma unroll
         for (int k = 0; k < kCount; ++k) values[k] = both[h * kCount + k];
-        Element* g = g_channel + offset[h] + of_tap;
-        if (params.paired) {
-          float planes[2][kCount / 2];
-#pragma unroll
-          for (int k = 0; k < kCount; ++k) planes[k % 2][k / 2] = values[k];
-          const int32_t left = (params.n_channels - channel) / 2;
-          epilogue::store_neighbours(g, planes[0], left, params.unit, 1);
-          epilogue::store_neighbours(g + params.odd_channel, planes[1], left, params.unit, 1);
-        } else {
-          epilogue::store_neighbours(g, values, params.n_channels - channel, params.unit, 1);
-        }
+        epilogue::store_neighbours(g_channel + offset[h] + of_tap, values, params.n_channels - channel, params.unit, 1);
       }
     }
   }

@@ -35,9 +35,11 @@ patch_sm90a::Params convolve_params(const StackedProblem& problem, const PatchTi
   params.result_batch = forward ? problem.y_batch : problem.x_batch;
   params.by_tap_rows = FastDivmod::of(problem.plane_rows);
   params.plane_stride = problem.y_plane;
-  params.paired = problem.paired;
-  params.odd_channel =
-      !problem.paired ? 0 : problem.y_plane - (is_channels_last(problem.y_stride) ? 0 : problem.y_stride[1]);
+  const bool last = is_channels_last(problem.y_stride);
+  params.paired = problem.paired && !last;
+  params.split = problem.paired && last ? weights.n_channels / 2 : INT32_MAX;
+  params.bias_channels = weights.n_channels >> problem.paired;
+  params.odd_channel = !problem.paired ? 0 : problem.y_plane - (last ? params.split : problem.y_stride[1]);
   params.kernel_w = forward ? problem.w.kernel : 1;
   params.patch_h = problem.h.kernel;
   params.patch_w = problem.w.kernel;
@@ -133,6 +135,7 @@ void launch_patch(const ConvTProblem& asked, const Plan& plan, const PatchTile& 
   if (form == PatchForm::kChannels) {
     packing.params.interleaved = static_cast<int32_t>(8 / element_bytes(problem.dtype));
   }
+  if (problem.paired && form == PatchForm::kChannels) packing.params.split = packing.params.n_channels / 2;
   if (!pointers.is_packed) launch_pack(problem, plan, packing, stream);
   patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
   launch_kernel(kernel, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);

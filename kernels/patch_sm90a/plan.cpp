@@ -176,7 +176,9 @@ bool stack_patches(const ConvTProblem& problem, StackedProblem* stacked) {
   if (!stack_planes(problem, stacked)) return false;
   const int64_t channels = problem.c_out / problem.groups;
   const int64_t blocks = ceil_div(channels, int64_t{kPatchChannels});
-  if (ceil_div(2 * channels, int64_t{kPatchChannels}) < 2 * blocks) pair_planes(stacked);
+  // The packing kernels alternate the planes of four taps only.
+  const bool four = problem.h.kernel * problem.w.kernel == kPatchTaps;
+  if (four && ceil_div(2 * channels, int64_t{kPatchChannels}) < 2 * blocks) pair_planes(stacked);
   return true;
 }
 

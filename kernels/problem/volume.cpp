@@ -65,7 +65,8 @@ bool stack_planes(const ConvTProblem& problem, StackedProblem* stacked) {
 bool pair_planes(StackedProblem* stacked) {
   const bool last = is_channels_last(stacked->y_stride);
   if (stacked->direction != Direction::kForward || stacked->h.kernel != 2 * stacked->plane_rows ||
-      stacked->w_stride[1] != 2 * stacked->w_plane || (last ? stacked->groups > 1 : stacked->y_stride[1] % 2 != 0)) {
+      stacked->w_stride[1] != 2 * stacked->w_plane ||
+      (last ? stacked->groups > 1 || stacked->c_out % 8 != 0 : stacked->y_stride[1] % 2 != 0)) {
     return false;
   }
   stacked->paired = true;

@@ -19,16 +19,17 @@ struct StackedProblem : ConvTProblem {
   int32_t planes;            // of the input per batch element
   int32_t plane_rows;        // tap rows per plane of the output
   int64_t x_batch, y_batch;  // elements between batch elements; x_stride[0] and y_stride[0] are between images
-  bool paired;  // output channels 2 * c and 2 * c + 1 are planes 0 and 1 of the output's channel c (pair_planes())
+  bool paired;  // see pair_planes()
 };
 
 // Two-dimensional problems have one plane. Returns false if the tap rows of a three-dimensional weight do not have one
 // stride, or if its depth overlaps.
 bool stack_planes(const ConvTProblem& problem, StackedProblem* stacked);
 
-// Makes the two planes of taps of a forward pass two output channels, so that few channels fill a tile. In NCDHW,
-// channel c is then y_stride[1] * c elements after channel 0, and odd channels y_plane - y_stride[1] further elements.
-// Returns false, without a change, for other layers.
+// Makes the two planes of taps of a forward pass channels of the output, so that few channels fill a tile. In NCDHW
+// planes alternate: channel 2 * c + p is channel c of plane p, and y_stride[1] is half of its value. In channels_last
+// the channels of plane 1 follow those of plane 0. The weight's channels always alternate. Returns false, without a
+// change, for other layers.
 bool pair_planes(StackedProblem* stacked);
 
 // The rows of all planes as rows of one image. Input row r and tap row t read row

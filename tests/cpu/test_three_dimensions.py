@@ -22,7 +22,7 @@ from convt_ext.dispatch import geometry, planner
 
 __all__ = ["cpu_is_gpu"]
 
-# The size of the kernel, and the arguments; kernels of convt_ext exist for the first two with TF32.
+# The size of the kernel, and the arguments.
 CASES = {
     "k2s2": ((2, 2, 2), {"stride": 2}),
     "k122": ((1, 2, 2), {"stride": (1, 2, 2)}),
@@ -70,33 +70,28 @@ def test_values_and_gradients(with_tf32, case):
 
 
 @needs_binary
-def test_kernels_run_where_they_exist(with_tf32):
+def test_kernels_run_all_directions(with_tf32):
     ran = {}
     for name, (kernel, arguments) in CASES.items():
         RAN.clear()
         x, weight, bias = (one.requires_grad_() for one in operands(kernel, arguments.get("groups", 1)))
         ours(x, weight, bias, **arguments).sum().backward()
         ran[name] = set(RAN)
-    assert ran["k122"] == {"forward", "grad_input", "grad_weight", "grad_bias"}
-    assert ran["k2s2"] == {"forward", "grad_input", "grad_bias"}
-    assert not ran["k3s2p1"] | ran["groups"]
+    everything = {"forward", "grad_input", "grad_weight", "grad_bias"}
+    assert ran == dict.fromkeys(CASES, everything)
 
 
 @needs_binary
-def test_requests_need_kernels_of_all_directions(planned):
-    x, weight, _ = operands((1, 2, 2))
-    for one, stride in ((x, (1, 2, 2)), (x[:1], 1), (x.contiguous(memory_format=torch.channels_last_3d), 1)):
-        assert torch.equal(
-            ours(one, weight, None, stride, precision="exact"), F.conv_transpose3d(one, weight, None, stride)
-        )
-    assert RAN == ["forward"] * 3
-    with pytest.raises(RuntimeError, match=r"kernels for all directions"):
-        ours(x, weight, precision="exact")
-    x, weight, _ = operands()
+@each_case
+def test_requests(planned, case):
+    kernel, arguments = case
+    x, weight, bias = operands(kernel, arguments.get("groups", 1))
+    expected = F.conv_transpose3d(x, weight, bias, **arguments)
     for asked in ({"precision": "exact"}, {"backend": "convt_ext"}):
-        with pytest.raises(RuntimeError, match=r"kernels for all directions.*Remedy"):
-            ours(x, weight, stride=2, **asked)
-    torch.testing.assert_close(ours(x, weight, backend="torch"), F.conv_transpose3d(x, weight))
+        torch.testing.assert_close(ours(x, weight, bias, **arguments, **asked), expected)
+    assert RAN == ["forward"] * 2
+    ours(x, weight, bias, **arguments, backend="torch")
+    assert RAN == ["forward"] * 2
 
 
 def test_memory_formats():

@@ -78,6 +78,12 @@ __device__ __forceinline__ void store_channels(char* g_tap, int32_t vector, int3
   }
 }
 
+// The weight's channel for a channel of GEMM N, in units of n_stride.
+__device__ __forceinline__ int32_t source_channel(const Params& params, int32_t n) {
+  if (params.split == 0) return n;
+  return n < params.split ? 2 * n : 2 * (n - params.split) + 1;
+}
+
 // First column and channel of a block of kPackColumns columns and a step of K.
 struct Corner {
   int32_t column, step, chunk;  // column in the channel tile, step in the stage, chunk

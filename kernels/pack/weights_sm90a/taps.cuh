@@ -78,8 +78,9 @@ __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
     Element r[kChannels];
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
-      r[c] = n < params.n_channels && k + c < params.k_channels ? g_tap[(k + c) * params.k_stride + n * params.n_stride]
-                                                                : element::to_element<Element>(0.0f);
+      r[c] = n < params.n_channels && k + c < params.k_channels
+                 ? g_tap[(k + c) * params.k_stride + source_channel(params, n) * params.n_stride]
+                 : element::to_element<Element>(0.0f);
     }
     store_channels<Traits>(g_packed, place_of_vector(params, plane, column), vectors, r);
   }
