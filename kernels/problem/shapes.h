@@ -71,13 +71,12 @@ inline double weight_reach(const ConvTProblem& problem) {
 }
 
 // Whether the kernel equals the stride, so that each position produces a separate patch of results.
+inline bool is_nonoverlapping(const Axis& axis) {
+  return axis.kernel == axis.stride && (axis.dilation == 1 || axis.kernel == 1) && axis.padding == 0 &&
+         axis.out == int64_t{axis.in} * axis.kernel;
+}
 inline bool is_nonoverlapping(const ConvTProblem& problem) {
-  const Axis* const axes[] = {&problem.h, &problem.w};
-  for (const Axis* axis : axes) {
-    const bool apart = axis->kernel == axis->stride && (axis->dilation == 1 || axis->kernel == 1);
-    if (!apart || axis->padding != 0 || axis->out != int64_t{axis->in} * axis->kernel) return false;
-  }
-  return true;
+  return is_nonoverlapping(problem.h) && is_nonoverlapping(problem.w);
 }
 
 // Whether the positions of an image are contiguous in every channel of the input.

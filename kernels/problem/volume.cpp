@@ -7,11 +7,6 @@
 namespace convt {
 namespace {
 
-bool is_patch(const Axis& axis) {
-  return axis.kernel == axis.stride && (axis.dilation == 1 || axis.kernel == 1) && axis.padding == 0 &&
-         axis.out == int64_t{axis.in} * axis.kernel;
-}
-
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 }  // namespace
@@ -32,7 +27,7 @@ ConvTProblem without_depth(const ConvTProblem& problem) {
   const Axis& h = problem.h;
   const bool joined = problem.x_plane == h.in * problem.x_stride[2] && problem.y_plane == h.out * problem.y_stride[2];
   const int64_t rows = int64_t{d.in} * h.in, out = int64_t{d.in} * h.out;
-  if (!joined || !is_patch(h) || !fits_axis(rows, out, h.kernel, h.stride, 0, 1)) return problem;
+  if (!joined || !is_nonoverlapping(h) || !fits_axis(rows, out, h.kernel, h.stride, 0, 1)) return problem;
   flat.h.in = static_cast<int32_t>(rows);
   flat.h.out = static_cast<int32_t>(out);
   return flat;
@@ -48,7 +43,7 @@ bool stack_planes(const ConvTProblem& problem, StackedProblem* stacked) {
   if (!is_volume(problem)) return true;
   const Axis &d = problem.d, &h = problem.h;
   const int64_t rows = int64_t{d.kernel} * h.kernel, out = h.in * rows;
-  if (!is_patch(d) || !is_patch(h) || !fits_axis(h.in, out, rows, rows, 0, 1)) return false;
+  if (!is_nonoverlapping(d) || !is_nonoverlapping(h) || !fits_axis(h.in, out, rows, rows, 0, 1)) return false;
   if (d.kernel > 1 && h.kernel > 1 && problem.w_plane != h.kernel * problem.w_stride[2]) return false;
   if (h.kernel == 1) stacked->w_stride[2] = problem.w_plane;
   stacked->d = Axis{1, 1, 1, 1, 0, 1};
@@ -84,7 +79,7 @@ bool join_planes(const ConvTProblem& problem, JoinedProblem* joined) {
   if (!is_volume(problem)) return true;
   const Axis &d = problem.d, &h = problem.h;
   const int64_t in = int64_t{d.in} * h.in, out = int64_t{d.out} * h.out, taps = int64_t{d.kernel} * h.kernel;
-  if (!is_patch(d) || !is_patch(h) || !fits_axis(in, out, taps, h.stride, 0, 1)) return false;
+  if (!is_nonoverlapping(d) || !is_nonoverlapping(h) || !fits_axis(in, out, taps, h.stride, 0, 1)) return false;
   const auto adjoin = [](int32_t planes, int64_t plane, int32_t rows, int64_t* row) {
     if (rows == 1) *row = plane;
     return planes == 1 || plane == rows * *row;

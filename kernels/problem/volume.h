@@ -61,6 +61,8 @@ struct PlaneSlice {
   int32_t first_tap, tap_step, num_taps;
 };
 
+inline constexpr int32_t kMostDepthTaps = 4096;  // of kernels that run slice by slice
+
 // All planes of the result, each in one slice. For the forward pass and the gradient of the input.
 std::vector<PlaneSlice> plane_slices(const ConvTProblem& problem);
 

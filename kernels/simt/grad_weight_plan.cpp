@@ -11,7 +11,6 @@
 namespace convt {
 namespace {
 
-constexpr int32_t kMostDepthTaps = 4096;
 constexpr int64_t kBlocks = 1056;  // target CTA count, 8 per SM of the reference GPU; more CTAs mean more slabs
 
 int32_t power_of_two_above(int64_t value) {

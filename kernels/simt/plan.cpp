@@ -22,7 +22,6 @@ namespace {
 constexpr int32_t kMaxBlockCo = 64;
 constexpr int32_t kThreadsPerGroup = 8;  // minimum: a warp contains at most 4 channel groups
 constexpr int64_t kFewChannels = 4;
-constexpr int32_t kMostDepthTaps = 4096;
 constexpr int64_t kMostChannels = int64_t{1} << 30;  // with taps along the depth as channels
 constexpr int32_t kTableBytes = 1024;  // static shared memory of a CTA, rounded up
 
