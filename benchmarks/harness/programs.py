@@ -1,14 +1,16 @@
 """The programs of ``--steps``: networks with transposed convolutions, in training or inference at a usual size.
 
-Two models of the demo, and two more in plain ``torch.nn`` with random weights: the time of a step does not depend
+Two models of the demo, and four more in plain ``torch.nn`` with random weights: the time of a step does not depend
 on the weights. layer_programs.py contains single layers with followers.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -66,6 +68,39 @@ class CLIPSegDecoder(nn.Module):
         return self.mask(tokens[:, 1:].transpose(1, 2).unflatten(2, (size, size)))
 
 
+def _unit(c_in: int, c_out: int, stride: int = 1, up: bool = False) -> nn.Sequential:
+    """A 3 x 3 x 3 convolution (`up`: transposed, of stride 2), InstanceNorm and LeakyReLU."""
+    layer = nn.ConvTranspose3d(c_in, c_out, 3, 2, 1, output_padding=1) if up else nn.Conv3d(c_in, c_out, 3, stride, 1)
+    return nn.Sequential(layer, nn.InstanceNorm3d(c_out, affine=True), nn.LeakyReLU(inplace=True))
+
+
+class VolumeUNet(nn.Module):
+    """A U-Net of volumes: (N, 1, D, H, W) -> (N, 3, D, H, W); the sizes are multiples of 2^(levels - 1).
+
+    By default as nnU-Net's PlainConvUNet (3d_fullres): two convolutions per level, transposed ones with kernel = stride
+    = 2. With `overlapping` as MONAI's UNet: transposed convolutions of 3 x 3 x 3 with stride 2.
+    """
+
+    def __init__(self, sizes: tuple[int, ...] = (32, 64, 128, 256, 320, 320), overlapping: bool = False) -> None:
+        super().__init__()
+        self.down, self.up, self.merge = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
+        for c_in, c_out in itertools.pairwise((1, *sizes)):
+            self.down.append(nn.Sequential(_unit(c_in, c_out, 1 if c_in == 1 else 2), _unit(c_out, c_out)))
+        for c_in, c_out in itertools.pairwise(sizes[::-1]):
+            self.up.append(_unit(c_in, c_out, up=True) if overlapping else nn.ConvTranspose3d(c_in, c_out, 2, 2))
+            self.merge.append(nn.Sequential(_unit(2 * c_out, c_out), _unit(c_out, c_out)))
+        self.head = nn.Conv3d(sizes[0], 3, 1)
+
+    def forward(self, volume: torch.Tensor) -> torch.Tensor:
+        kept = []
+        for level in self.down:
+            volume = level(volume)
+            kept.append(volume)
+        for up, merge, skip in zip(self.up, self.merge, kept[-2::-1], strict=True):
+            volume = merge(torch.cat((up(volume), skip), 1))
+        return self.head(volume)
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A network and the sizes of its inputs; the first size of the first input is the batch."""
@@ -92,6 +127,8 @@ PROGRAMS: tuple[Program, ...] = (
     Program("U-Net", UNet, ((1, 3, 256, 256),)),
     _UNET_4,
     Program("CLIPSeg decoder", CLIPSegDecoder, _CLIPSEG_INPUTS, "infer"),
+    Program("nnU-Net 3d", VolumeUNet, ((2, 1, 128, 128, 128),)),
+    Program("MONAI UNet 3d", partial(VolumeUNet, (16, 32, 64, 128, 256), True), ((2, 1, 96, 96, 96),)),
 )
 
 # The programs with training steps that `--programs` compiles.

@@ -99,7 +99,8 @@ def make_steps(program: Program, lowered: torch.dtype | None, device: torch.devi
     layers."""
     model, inputs, target = make_model(program, device)
     converted = convt_ext.convert(copy.deepcopy(model))
-    number = sum(isinstance(module, convt_ext.ConvTranspose2d) for module in converted.modules())
+    layers = (convt_ext.ConvTranspose2d, convt_ext.ConvTranspose3d)
+    number = sum(isinstance(module, layers) for module in converted.modules())
     models = (converted, model)
     if program.mode == "infer":
         return [_inference_step(one, inputs, lowered) for one in models], number
