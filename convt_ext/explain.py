@@ -230,8 +230,7 @@ def _plan(
         return None, None
     selected = routing.selection(dtype, requested, planner.capability(numbers))
     precision_class = selected.served
-    # Three-dimensional calls that request convt_ext need kernels for all directions.
-    planned = encode_request(precisions.request_for(precision_class), "convt_ext") if dims < 3 else requested
+    planned = encode_request(precisions.request_for(precision_class), "convt_ext")
     decision = routing.op_call(*call, planned, numbers, lowers, dims)
     if isinstance(decision, routing.Reason):
         return (None if decision in _OF_TENSORS else precision_class), None

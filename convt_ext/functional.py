@@ -196,9 +196,8 @@ def conv_transpose3d(
 
     over ci of co's group and all taps with ``od = id * stride - padding + kd * dilation`` (height and width likewise).
 
-    convt_ext has kernels for kernels of depth 1 with stride 1 along the depth, and on Hopper tensor cores for layers
-    whose kernel equals the stride: the forward pass, and the input gradient of contiguous tensors. Everything else,
-    and programs of `torch.compile`, runs PyTorch's operator.
+    Exact kernels of convt_ext support every layer. On Hopper, tensor-core kernels support layers whose kernel equals
+    the stride, and most layers whose kernel and stride along the depth are 1.
 
     Args:
         input: (N, C_in, D, H, W) or (C_in, D, H, W); dtypes as in `conv_transpose2d`; any strides.
@@ -206,7 +205,7 @@ def conv_transpose3d(
         bias: (C_out,) or None.
         stride, padding, output_padding, dilation: an int or three (depth, height, width).
         groups: number of channel groups.
-        precision, backend: as in `conv_transpose2d`, for layers that have kernels in all three directions.
+        precision, backend: as in `conv_transpose2d`.
         residual, activation: as in `conv_transpose2d`; PyTorch's functions compute both after the kernel.
 
     Returns:
