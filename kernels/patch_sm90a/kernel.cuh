@@ -79,6 +79,9 @@ struct Convolution {
     auto* s_staged =
         reinterpret_cast<Element*>(s_bytes + params.staged_begin) + consumer * patch_staged_elements(Shape::kElement);
     if constexpr (Shape::kByChannels) {
+      if constexpr (!kSteps) {  // three-dimensional layers have no steps
+        if (params.split != INT32_MAX) return store_channels<Shape, false, true>(acc, params, tile, s_bias);
+      }
       return store_channels<Shape, kSteps>(acc, params, tile, s_bias);
     } else if constexpr (Shape::kForm == PatchForm::kPairs && Shape::kBlocks == kPatchTaps) {
       if (params.whole_rows) {

@@ -17,6 +17,8 @@ namespace convt::simt {
 template <bool kTapSums>
 struct TileState {
   Tile tile;
+  int64_t input_begin;   // elements before the tile's first image and the group's first source channel
+  int64_t weight_begin;  // elements before the group's first weight
   Phase phase_h;
   Phase phases_w[kMaxPhasesW];
   StageCursor<kTapSums> cursor;
@@ -146,6 +148,11 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
     if (threadIdx.x == 0) {
       s_state.tile = this_tile;
       s_state.phase_h = make_phase(problem.h, this_tile.phase_h);
+      const int32_t source_channels =
+          Traits::kTapSums ? params.group_c_in : params.group_c_in / params.depth_taps.value;
+      s_state.input_begin = this_tile.volume * params.input_volume + this_tile.n_begin * problem.x_stride[0] +
+                            int64_t{this_tile.group} * source_channels * problem.x_stride[1];
+      s_state.weight_begin = this_tile.group * params.weight_group_stride;
     }
     __syncwarp();
     if (threadIdx.x == 0) {
@@ -178,8 +185,9 @@ __global__ void __launch_bounds__(kMaxThreads, Traits::kMinBlocks)
       }
       const bool quads = params.input_vectors && !input.columns.copies && input.columns.unit == 1 &&
                          first_input_column(params, this_tile, stage, w) % 4 == 0;
-      load_input<Traits>(params, this_tile, stage, input.num_positions, quads, list, s_stage);
-      load_weight<Traits>(params, this_tile, stage, list, s_stage + params.shared.weight_elems * kBytes);
+      load_input<Traits>(params, s_state.input_begin, stage, input.num_positions, quads, list, s_stage);
+      load_weight<Traits>(params, this_tile, s_state.weight_begin, stage, list,
+                          s_stage + params.shared.weight_elems * kBytes);
     }
     ptx::cp_async_commit();
   };

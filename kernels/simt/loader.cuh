@@ -40,17 +40,23 @@ __device__ __forceinline__ void load_channels(uint32_t s_destination, const type
 }
 
 // The same for channels that are taps along the depth (Params): channel first_ci + ci_begin and so on of the group,
-// whose channel 0 is at g_group. c_step and tap_step are elements between channels and between taps.
-template <typename Traits, int kElems>
+// whose channel 0 is at g_group. c_step and tap_step are elements between channels and between taps. Copies kQuad
+// elements if `quads`, otherwise one.
+template <typename Traits, int kQuad>
 __device__ __forceinline__ void load_depth_taps(uint32_t s_destination, const typename Traits::Element* g_group,
                                                 const FastDivmod& depth_taps, int32_t first_ci, int32_t ci_begin,
                                                 int32_t ci_step, int32_t num_ci, int64_t c_step, int64_t tap_step,
-                                                uint32_t s_step) {
+                                                uint32_t s_step, bool quads) {
 #pragma unroll 1
   for (int32_t ci = ci_begin; ci < num_ci; ci += ci_step) {
     int32_t tap;
     const int32_t channel = depth_taps(first_ci + ci, &tap);
-    load_channels<Traits, kElems>(s_destination, g_group + channel * c_step + tap * tap_step, 0, 1, 1, 0, 0);
+    const auto* g_source = g_group + channel * c_step + tap * tap_step;
+    if (kQuad > 1 && quads) {
+      load_channels<Traits, kQuad>(s_destination, g_source, 0, 1, 1, 0, 0);
+    } else {
+      load_channels<Traits, 1>(s_destination, g_source, 0, 1, 1, 0, 0);
+    }
     s_destination += s_step;
   }
 }
@@ -131,14 +137,12 @@ __device__ __forceinline__ void list_weight(const Params& params, const Tile& ti
 // Loads the input of a stage, [num_ci][tile_n][rows][pitch]. `quads`: copies four columns at a time; each quad is
 // 16-byte aligned and either entirely inside or entirely outside the image.
 template <typename Traits>
-__device__ __forceinline__ void load_input(const Params& params, const Tile& tile, const Stage& stage,
+__device__ __forceinline__ void load_input(const Params& params, int64_t input_begin, const Stage& stage,
                                            int32_t num_positions, bool quads, const CopyList& list, uint32_t s_input) {
   using Element = typename Traits::Element;
   constexpr uint32_t kBytes = sizeof(typename Traits::Accumulator);
+  constexpr int kQuad = std::is_same_v<Element, float> ? 4 : 1;  // other types are converted one by one
   const uint32_t plane_bytes = input_plane(num_positions) * kBytes;
-  const bool has_depth = !Traits::kTapSums && params.depth_taps.value > 1;
-  const int32_t group_c_in = has_depth ? params.group_c_in / params.depth_taps.value : params.group_c_in;
-  const int64_t c_begin = int64_t{tile.group} * group_c_in + (has_depth ? 0 : stage.ci_begin);
   const int64_t c_stride = params.problem.x_stride[1];
 
   // Neighbouring threads load neighbouring columns. In a channels_last input, 8 lanes load 8 neighbouring channels (one
@@ -158,31 +162,30 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
     item = thread - ci_begin * item_step;
     if (ci_begin >= ci_step) return;
   }
-  const Element* g_input = static_cast<const Element*>(params.x) + tile.volume * params.input_volume +
-                           tile.n_begin * params.problem.x_stride[0] + stage.depth * params.input_tap +
-                           (c_begin + (has_depth ? 0 : ci_begin)) * c_stride;  // [num_ci, ...]
+  const Element* g_input = static_cast<const Element*>(params.x) + input_begin;  // [num_ci, ...]
+  if constexpr (Traits::kTapSums) g_input += stage.depth * params.input_tap;
   s_input += ci_begin * plane_bytes;
-  const int64_t g_step = ci_step * c_stride;
   const uint32_t s_step = ci_step * plane_bytes;
   const int32_t num_ci = stage.num_ci;
+  if (!Traits::kTapSums && params.depth_taps.value > 1) {
+#pragma unroll 1
+    for (; item < num_items; item += item_step) {
+      const int64_t offset = list.s_input[item * width];
+      if (offset < 0) continue;
+      load_depth_taps<Traits, kQuad>(s_input + item * width * kBytes, g_input + offset, params.depth_taps,
+                                     stage.ci_begin, ci_begin, ci_step, num_ci, c_stride, params.input_tap, s_step,
+                                     quads);
+    }
+    return;
+  }
+  g_input += (stage.ci_begin + ci_begin) * c_stride;
+  const int64_t g_step = ci_step * c_stride;
   for (; item < num_items; item += item_step) {
     const int64_t offset = list.s_input[item * width];
     if (offset < 0) continue;
     const Element* g_source = g_input + offset;
     const uint32_t s_destination = s_input + item * width * kBytes;
-    if (has_depth) {
-      const auto load_taps = [&](auto elems) {
-        load_depth_taps<Traits, elems>(s_destination, g_source, params.depth_taps, stage.ci_begin, ci_begin, ci_step,
-                                       num_ci, c_stride, params.input_tap, s_step);
-      };
-      if (std::is_same_v<Element, float> && quads) {
-        load_taps(std::integral_constant<int, std::is_same_v<Element, float> ? 4 : 1>{});
-      } else {
-        load_taps(std::integral_constant<int, 1>{});
-      }
-      continue;
-    }
-    if constexpr (std::is_same_v<Element, float>) {
+    if constexpr (kQuad == 4) {
       if (quads) {
         load_channels<Traits, 4>(s_destination, g_source, ci_begin, ci_step, num_ci, g_step, s_step);
         continue;
@@ -195,8 +198,8 @@ __device__ __forceinline__ void load_input(const Params& params, const Tile& til
 // Loads the weight of a stage whose taps are contiguous, four elements per load. The values pass through registers
 // because their destinations in shared memory are not contiguous. Loads are issued in batches, so that their latencies
 // overlap.
-__device__ __forceinline__ void load_weight_vectors(const Params& params, const Tile& tile, const Stage& stage,
-                                                    const CopyList& list, uint32_t s_weight) {
+__device__ __forceinline__ void load_weight_vectors(const Params& params, const Tile& tile, int64_t weight_begin,
+                                                    const Stage& stage, const CopyList& list, uint32_t s_weight) {
   constexpr int kBatch = 4;
   const int32_t num_taps = stage.num_kh * stage.num_kw;
   const int32_t num_vectors = params.shape.block_co * num_taps / 4;
@@ -204,8 +207,7 @@ __device__ __forceinline__ void load_weight_vectors(const Params& params, const 
   const int32_t valid_vectors = num_co * num_taps / 4;
   const uint32_t plane_bytes = weight_plane(params.shape.block_co, num_taps) * sizeof(float);
   const int64_t ci_stride = params.problem.w_stride[0];
-  const float* g_weight = static_cast<const float*>(params.w) + tile.group * params.weight_group_stride +
-                          stage.ci_begin * ci_stride +
+  const float* g_weight = static_cast<const float*>(params.w) + weight_begin + stage.ci_begin * ci_stride +
                           tile.co_begin * params.problem.w_stride[1];  // [num_ci, block_co, k_h, k_w]
   const auto by_vectors = SmallDivmod::of(num_vectors);
   const int32_t total = stage.num_ci * num_vectors;
@@ -235,12 +237,12 @@ __device__ __forceinline__ void load_weight_vectors(const Params& params, const 
 
 // Loads the weight of a stage, [num_ci][channel group][taps | 1][thread_co].
 template <typename Traits>
-__device__ __forceinline__ void load_weight(const Params& params, const Tile& tile, const Stage& stage,
-                                            const CopyList& list, uint32_t s_weight) {
+__device__ __forceinline__ void load_weight(const Params& params, const Tile& tile, int64_t weight_begin,
+                                            const Stage& stage, const CopyList& list, uint32_t s_weight) {
   using Element = typename Traits::Element;
   if constexpr (std::is_same_v<Element, float>) {
     if (params.weight_vectors) {
-      load_weight_vectors(params, tile, stage, list, s_weight);
+      load_weight_vectors(params, tile, weight_begin, stage, list, s_weight);
       return;
     }
   }
@@ -252,25 +254,31 @@ __device__ __forceinline__ void load_weight(const Params& params, const Tile& ti
   const int32_t ci_first = threadIdx.x / element_step;
   if (ci_first >= ci_step) return;
   const uint32_t plane_bytes = weight_plane(params.shape.block_co, num_taps) * kBytes;
-  const bool has_depth = !Traits::kTapSums && params.depth_taps.value > 1;
   const int64_t ci_stride = params.problem.w_stride[0];
-  const Element* g_weight = static_cast<const Element*>(params.w) + tile.group * params.weight_group_stride +
-                            stage.depth * params.weight_tap +
-                            (has_depth ? 0 : stage.ci_begin + ci_first) * ci_stride;  // [num_ci, ...]
+  const Element* g_weight = static_cast<const Element*>(params.w) + weight_begin;  // [num_ci, ...]
+  if constexpr (Traits::kTapSums) g_weight += stage.depth * params.weight_tap;
   s_weight += ci_first * plane_bytes;
-  const int64_t g_step = ci_step * ci_stride;
   const uint32_t s_step = ci_step * plane_bytes;
   const int32_t num_ci = stage.num_ci;
-  for (int32_t element = threadIdx.x - ci_first * element_step; element < num_elements; element += element_step) {
+  int32_t element = threadIdx.x - ci_first * element_step;
+  if (!Traits::kTapSums && params.depth_taps.value > 1) {
+#pragma unroll 1
+    for (; element < num_elements; element += element_step) {
+      const int64_t offset = list.s_weight[element];
+      if (offset < 0) continue;
+      load_depth_taps<Traits, 1>(s_weight + list.s_weight_place[element] * kBytes, g_weight + offset, params.depth_taps,
+                                 stage.ci_begin, ci_first, ci_step, num_ci, ci_stride, params.weight_tap, s_step,
+                                 false);
+    }
+    return;
+  }
+  g_weight += (stage.ci_begin + ci_first) * ci_stride;
+  const int64_t g_step = ci_step * ci_stride;
+  for (; element < num_elements; element += element_step) {
     const int64_t offset = list.s_weight[element];
     if (offset < 0) continue;
-    const uint32_t s_destination = s_weight + list.s_weight_place[element] * kBytes;
-    if (has_depth) {
-      load_depth_taps<Traits, 1>(s_destination, g_weight + offset, params.depth_taps, stage.ci_begin, ci_first, ci_step,
-                                 num_ci, ci_stride, params.weight_tap, s_step);
-      continue;
-    }
-    load_channels<Traits, 1>(s_destination, g_weight + offset, ci_first, ci_step, num_ci, g_step, s_step);
+    load_channels<Traits, 1>(s_weight + list.s_weight_place[element] * kBytes, g_weight + offset, ci_first, ci_step,
+                             num_ci, g_step, s_step);
   }
 }
 
