@@ -180,8 +180,8 @@ __device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& acc, 
 }
 
 // channels_last. The weights' channels are permuted so that a thread holds 16 contiguous bytes.
-// kHalves: the second half of the channels are of another plane (pair_planes()).
-template <typename Shape, bool kSteps, bool kHalves = false>
+// kSteps: there may be steps, and channels of another plane (pair_planes()).
+template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                uint32_t s_bias) {
   using Element = typename Shape::Element;
@@ -202,7 +202,7 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
       bias[k + 1] = pair[1];
     }
     const int32_t channel = first + m * 8 * kInterleaved;
-    const int64_t of_plane = kHalves && channel >= params.split ? params.odd_channel : 0;
+    const int64_t of_plane = kSteps && channel >= params.split ? params.odd_channel : 0;
 #pragma unroll
     for (int tap = 0; tap < kPatchTaps; ++tap) {
       const bool two_rows = params.kernel_w == 2;

@@ -65,7 +65,7 @@ struct Convolution {
         if (params.splits > 1) reduce_scatter_dsmem<Shape>(acc, params, share, s_source);
       }
       tile.begin += consumer * params.step;
-      if (Shape::kGathers || params.steps.num_steps == 0) {
+      if (Shape::kGathers || (params.steps.num_steps == 0 && params.split == INT32_MAX)) {
         store_tile<false>(acc, tile, share, consumer, s_bias);
       } else {
         store_tile<!Shape::kGathers>(acc, tile, share, consumer, s_bias);
@@ -79,9 +79,6 @@ struct Convolution {
     auto* s_staged =
         reinterpret_cast<Element*>(s_bytes + params.staged_begin) + consumer * patch_staged_elements(Shape::kElement);
     if constexpr (Shape::kByChannels) {
-      if constexpr (!kSteps) {  // three-dimensional layers have no steps
-        if (params.split != INT32_MAX) return store_channels<Shape, false, true>(acc, params, tile, s_bias);
-      }
       return store_channels<Shape, kSteps>(acc, params, tile, s_bias);
     } else if constexpr (Shape::kForm == PatchForm::kPairs && Shape::kBlocks == kPatchTaps) {
       if (params.whole_rows) {

@@ -296,10 +296,10 @@ double torch_volume_us(const ConvTProblem& problem, const DeviceInfo& device) {
     double call, passes;
   };
   // Forward, gradients of input and weight: TF32 in NCDHW and NDHWC, then half precision.
-  constexpr Fit kFits[3][2][2] = {{{{20, 7.5}, {18, 4.5}}, {{20, 8.9}, {14, 6.1}}},
-                                  {{{20, 2.9}, {16, 1.3}}, {{20, 5.2}, {14, 1.1}}},
-                                  {{{20, 5.3}, {14, 2.5}}, {{20, 5.8}, {10, 1.5}}}};
-  constexpr double kMultiples[3][2] = {{4.9, 2.5}, {2.0, 1.5}, {4.1, 2.3}};  // few channels, many channels
+  constexpr Fit kFits[3][2][2] = {{{{22, 7.6}, {20, 4.9}}, {{22, 9.9}, {18, 6.9}}},
+                                  {{{22, 2.8}, {16, 1.4}}, {{20, 5.0}, {14, 1.1}}},
+                                  {{{22, 5.0}, {16, 2.1}}, {{22, 5.4}, {11, 1.4}}}};
+  constexpr double kMultiples[3][2] = {{3.6, 2.0}, {2.0, 2.0}, {6.4, 2.0}};  // few channels, many channels
   constexpr double kMargin = 0.8;
   const auto direction = static_cast<int32_t>(problem.direction);
   const double copy_us = static_cast<double>(element_bytes(problem.dtype)) *

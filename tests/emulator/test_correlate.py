@@ -94,8 +94,8 @@ def gives_grad_bias(call: Call, kernel: str) -> bool:
 def test_every_kernel(emulated, case, kind):
     plans = check_every_plan(emulated, call_of(case, kind))
     if case.g == 1:  # three warpgroups cannot share the others' kernel of two rows
-        of_rows = 0 if case in (*IN_PIXELS, MIXED) else 6 if kind == "tf32" else {1: 3, 2: 4}[case.s[1]]
-        of_pixels = 0 if case in CASES and kind == "tf32" else 5
+        of_rows = 0 if case in (*IN_PIXELS, MIXED) else 7 if kind == "tf32" else {1: 3, 2: 5}[case.s[1]]
+        of_pixels = 0 if case in CASES and kind == "tf32" else 6
         assert len({kernel for kernel, *_ in plans}) == of_rows + of_pixels
 
 
