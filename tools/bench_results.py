@@ -26,6 +26,7 @@ from typing import Any
 from unittest import mock
 
 import records
+from required import require
 
 BENCHMARKS = records.CHECKOUT / "benchmarks"
 
@@ -109,9 +110,8 @@ def write_results(folder: Path, gpu: str, only: list[str], limit: float | None) 
     from convt_ext.bench.results import replace_file
 
     runs = read_runs()
-    unknown = [name for name in only if name not in runs]
-    if unknown:
-        raise SystemExit(f"convt_ext: --only: got {', '.join(unknown)}, expected some of {', '.join(runs)}")
+    unknown = ", ".join(name for name in only if name not in runs)
+    require(not unknown, f"--only: got {unknown}, expected some of {', '.join(runs)}")
     due = []
     for name, words in runs.items():
         path = folder / f"{short_name(gpu)}_{name}.json"
@@ -159,8 +159,7 @@ def main() -> None:
         return
     import torch
 
-    if not torch.cuda.is_available():
-        raise SystemExit("convt_ext: the benchmark needs a GPU, and PyTorch finds none")
+    require(torch.cuda.is_available(), "the benchmark needs a GPU, and PyTorch finds none")
     records.require_binary_of_the_tree()
     if not write_results(folder, torch.cuda.get_device_name(), options.only, options.limit):
         raise SystemExit(1)

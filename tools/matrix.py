@@ -144,13 +144,6 @@ def github_matrix() -> dict[str, list[str]]:
     return {"tag": tags, "python": list(PYTHONS), "torch": list(TORCHES), "build": list(BUILDS)}
 
 
-def find_wheel(given: Path | None) -> Path:
-    try:
-        return given.resolve(strict=True) if given else wheels.find_wheel()
-    except FileNotFoundError as error:
-        raise SystemExit(f"convt_ext: {error}") from None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
@@ -164,7 +157,7 @@ def main() -> None:
     if arguments.github:
         print(json.dumps(github_matrix()))
         return
-    wheel = find_wheel(arguments.wheel)
+    wheel = arguments.wheel.resolve(strict=True) if arguments.wheel else wheels.find_wheel()
     environments = [(version, torch) for version, torch in ENVIRONMENTS if arguments.only in (None, version)]
     if arguments.make:
         version, age, build = arguments.make.split(",")
