@@ -2,10 +2,9 @@
 
     python tools/mutate_planner.py --number 40 --seed 1      make 40 random changes of all files
     python tools/mutate_planner.py nhwc_sm90a/plan.cpp       make every change of these files of kernels/
-    python tools/mutate_planner.py --list ...                print the changes and run nothing
 
 Run by hand. An operand of && becomes true, an operand of || false, and a comparison includes or excludes equality.
-Works on a copy of the sources in --out (build/mutants), which keeps the objects, so a change compiles one file. Runs
+Works on a copy of the sources in build/mutants, which keeps the objects, so a change compiles one file. Runs
 the tests in tests/plan, at most about 40 s of one core, and not those in tests/launch and tests/emulator.
 known_mutations.txt lists harmless changes with reasons, which are not made. Exits with 1 if another change survives.
 """
@@ -22,6 +21,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from required import require
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("kernels", "tests", "tools", "convt_ext", "pyproject.toml")
@@ -152,8 +153,6 @@ def main() -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="files below kernels/ (all plans and layouts)")
     parser.add_argument("--number", type=int, help="number of random changes (all)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random changes")
-    parser.add_argument("--list", action="store_true", help="print the changes and run nothing")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/mutants", help="folder for the copy of the sources")
     options = parser.parse_args()
     kernels = ROOT / "kernels"
     files = options.files or sorted(
@@ -162,24 +161,17 @@ def main() -> None:
     changes = [one for file in files for one in changes_of(file, (kernels / file).read_text())]
     if options.number is not None:
         changes = random.Random(options.seed).sample(changes, min(options.number, len(changes)))
-    tree, known, survived = options.out.resolve(), KNOWN.read_text().splitlines(), 0
-    if not options.list:
-        tree.mkdir(parents=True, exist_ok=True)
-        copy_sources(tree)
-        if not builds(tree):
-            raise SystemExit("convt_ext: the planner's module does not compile: run tests/plan/build.py")
-        failed = first_failure(tree)
-        if failed:
-            raise SystemExit(f"convt_ext: without a change, {failed} fails")
+    tree, known, survived = ROOT / "build/mutants", KNOWN.read_text().splitlines(), 0
+    tree.mkdir(parents=True, exist_ok=True)
+    copy_sources(tree)
+    require(builds(tree), "the planner's module does not compile: run tests/plan/build.py")
+    failed = first_failure(tree)
+    require(not failed, f"without a change, {failed} fails")
     for change in changes:
-        if change.words in known:
-            outcome = "harmless"
-        else:
-            outcome = "" if options.list else outcome_of(change, tree) or "SURVIVED"
+        outcome = "harmless" if change.words in known else outcome_of(change, tree) or "SURVIVED"
         survived += outcome == "SURVIVED"
-        print(f"{change.file}:{change.line}: {change.words}  {outcome}".rstrip(), flush=True)
-    if survived:
-        raise SystemExit(f"convt_ext: {survived} undetected changes: add tests, or list them in known_mutations.txt")
+        print(f"{change.file}:{change.line}: {change.words}  {outcome}", flush=True)
+    require(not survived, f"{survived} undetected changes: add tests, or list them in known_mutations.txt")
 
 
 if __name__ == "__main__":

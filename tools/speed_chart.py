@@ -8,7 +8,7 @@ matplotlib.
 from __future__ import annotations
 
 import runpy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,7 +74,7 @@ def layer_lines(rows: Sequence[Row]) -> list[Line]:
         if is_shown and SUMMARY["ratio"](row) is not None:
             ours = row["ours_us"] if SUMMARY["counts"](row) else row["torch_us"]
             found.setdefault(row["layer"], {})[row["layout"]] = (row["torch_us"], ours)
-    return _sorted(Line(name, tuple(times.get(layout) for layout in LAYOUTS)) for name, times in found.items())
+    return _lines(found, LAYOUTS)
 
 
 def program_lines(rows: Sequence[Row]) -> list[Line]:
@@ -83,10 +83,11 @@ def program_lines(rows: Sequence[Row]) -> list[Line]:
     for row in measured(rows):
         if row["mode"] == "compiled":
             found.setdefault(row["program"], {})[row["dtype"]] = (row["torch_us"], row["ours_us"])
-    return _sorted(Line(name, tuple(times.get(dtype) for dtype in DTYPES)) for name, times in found.items())
+    return _lines(found, DTYPES)
 
 
-def _sorted(lines: Any) -> list[Line]:
+def _lines(found: dict[str, dict[str, tuple[float, float]]], series: Iterable[str]) -> list[Line]:
+    lines = [Line(name, tuple(times.get(one) for one in series)) for name, times in found.items()]
     return sorted(lines, key=lambda line: -SUMMARY["geometric_mean"](line.gains()))
 
 
