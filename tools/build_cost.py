@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import resource
 import sys
 import tempfile
 import time
@@ -51,8 +50,7 @@ def add_up(rows: list[list[str]]) -> dict[str, float]:
 
 def spent_by_children() -> float:
     """Returns the processor seconds of all finished child processes."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return os.times().children_user + os.times().children_system
 
 
 def read_times(path: Path) -> list[list[str]]:

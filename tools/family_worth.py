@@ -67,12 +67,11 @@ def worth_timing(plans: list[Row]) -> dict[str, list[int]]:
     for index in sorted(range(len(plans)), key=lambda index: plans[index]["estimate_us"]):
         of_family[plans[index]["family"]].append(index)
     best = [(plans[indices[0]]["estimate_us"], family) for family, indices in of_family.items()]
-    near = [
-        family
+    return {
+        family: of_family[family][:OF_FAMILY]
         for place, (us, family) in enumerate(sorted(best))
         if us <= LONGEST_US and (place < LEAST_FAMILIES or us <= NEAR * min(best)[0])
-    ]
-    return {family: of_family[family][:OF_FAMILY] for family in near}
+    }
 
 
 def calls_of(layer: Layer, name: str) -> Iterator[tuple[Row, Call | GradientCall]]:

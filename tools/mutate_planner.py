@@ -33,6 +33,9 @@ FILES = ("*plan.cpp", "*layout.cpp")  # in the folder of each engine
 FIRST = ("served", "large", "tensor_maps", "contract", "chosen")
 LEFT_OUT = ("build", "explained", "offered", "time")
 
+# Without warnings, which are errors in this build: a change may leave a variable unused.
+ENVIRONMENT = {**os.environ, "CONVT_TEST_UNINSTALLED": "1", "CXX": f"{os.environ.get('CXX', 'c++')} -w"}
+
 _NEUTRAL = {"&&": "true", "||": "false"}
 _EQUALITY = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
@@ -122,7 +125,7 @@ def copy_sources(to: Path) -> None:
 def builds(tree: Path) -> bool:
     """Builds the planner's module; returns whether it compiles. A compile error is not a detected change."""
     command = [sys.executable, "tests/plan/build.py", "--module", "_plan"]
-    return subprocess.run(command, cwd=tree, capture_output=True).returncode == 0
+    return subprocess.run(command, cwd=tree, env=ENVIRONMENT, capture_output=True).returncode == 0
 
 
 def first_failure(tree: Path) -> str:
@@ -131,8 +134,8 @@ def first_failure(tree: Path) -> str:
     names = [*FIRST, *sorted(others - {*FIRST, *LEFT_OUT})]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += ["-k", "not wheel", *(f"plan/test_plan_{name}.py" for name in names)]
-    environment = {"CONVT_TEST_UNINSTALLED": "1", "PYTHONPATH": str(tree)}
-    run = subprocess.run(command, cwd=tree / "tests", env={**os.environ, **environment}, capture_output=True, text=True)
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(tree)}
+    run = subprocess.run(command, cwd=tree / "tests", env=environment, capture_output=True, text=True)
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
     return "" if run.returncode == 0 else failed[1] if failed else f"exit status {run.returncode}"
 

@@ -108,9 +108,8 @@ def local_version(wheel: Path) -> str:
 
 def index_page(title: str, links: list[str]) -> str:
     lines = "\n".join(f"    {link}<br>" for link in links)
-    head = (
-        f'<meta charset="utf-8">\n    <meta name="pypi:repository-version" content="1.0">\n    <title>{title}</title>'
-    )
+    meta = '<meta charset="utf-8">\n    <meta name="pypi:repository-version" content="1.0">'
+    head = f"{meta}\n    <title>{title}</title>"
     return f"<!DOCTYPE html>\n<html>\n  <head>\n    {head}\n  </head>\n  <body>\n{lines}\n  </body>\n</html>\n"
 
 
