@@ -59,7 +59,6 @@ def changes_of(file: str, text: str) -> Iterator[Change]:
     ['a < 2 -> true', '(b || f(c, d)) -> true', 'b -> false', 'f(c, d) -> false', 'a < 2 -> a <= 2']
     """
     code = _COMMENT_OR_TEXT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-
     operand_at = _Operands(code)
 
     def change(start: int, end: int, after: str, words: str) -> Change:
