@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ from typing import Any
 from unittest import mock
 
 import records
+from required import require
 
 BENCHMARKS = records.CHECKOUT / "benchmarks"
 
@@ -54,13 +56,10 @@ def dependencies(words: list[str]) -> dict[str, str]:
 
     The tests and the tools do not affect times. The Python package does: it dispatches the calls and measures them.
     """
-    parts: dict[str, tuple[str, ...]] = {
-        "kernels": ("kernels", "setup.py"),
-        "python": ("convt_ext", "benchmarks/harness"),
-    }
+    parts = {"kernels": ["kernels", "setup.py"], "python": ["convt_ext", "benchmarks/harness"]}
     if "--csv" in words:
-        parts["layers"] = (f"benchmarks/{words[words.index('--csv') + 1]}",)
-    return {name: records.part_digest(entries) for name, entries in parts.items()}
+        parts["layers"] = [f"benchmarks/{words[words.index('--csv') + 1]}"]
+    return {name: records.part_digest(tuple(entries)) for name, entries in parts.items()}
 
 
 def state(content: dict[str, Any], words: list[str] | None) -> str:
@@ -109,35 +108,34 @@ def write_results(folder: Path, gpu: str, only: list[str], limit: float | None) 
     from convt_ext.bench.results import replace_file
 
     runs = read_runs()
-    unknown = [name for name in only if name not in runs]
-    if unknown:
-        raise SystemExit(f"convt_ext: --only: got {', '.join(unknown)}, expected some of {', '.join(runs)}")
+    unknown = ", ".join(name for name in only if name not in runs)
+    require(not unknown, f"--only: got {unknown}, expected some of {', '.join(runs)}")
     due = []
     for name, words in runs.items():
         path = folder / f"{short_name(gpu)}_{name}.json"
         is_current = path.is_file() and state(json.loads(path.read_text()), words) == "current"
         if name in only or not (only or is_current):
             due.append((name, words, path))
-    end = None if limit is None else time.monotonic() + limit
+    end = time.monotonic() + (math.inf if limit is None else limit)
     folder.mkdir(parents=True, exist_ok=True)
     failed: list[str] = []
     late: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:
         for name, words, path in due:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
+            left = end - time.monotonic()
+            if left <= 0:
                 late.append(name)
                 continue
             depends_on = dependencies(words)
             print(f"== {path.name}: bench {shlex.join(words)}", flush=True)
             fresh = Path(temporary) / path.name
             with mock.patch.dict(os.environ, VARIABLES.get(name, {})):
-                well = bench([*words, "--out", str(fresh)], left)
+                well = bench([*words, "--out", str(fresh)], None if limit is None else left)
             if well:
                 content = json.loads(fresh.read_text())
                 replace_file(path, {"depends_on": depends_on, **content})
             else:
-                (late if end is not None and time.monotonic() >= end else failed).append(name)
+                (late if time.monotonic() >= end else failed).append(name)
     if late:
         print(f"out of time: {', '.join(late)} are unchanged; run this command again")
     if failed:
@@ -159,11 +157,9 @@ def main() -> None:
         return
     import torch
 
-    if not torch.cuda.is_available():
-        raise SystemExit("convt_ext: the benchmark needs a GPU, and PyTorch finds none")
+    require(torch.cuda.is_available(), "the benchmark needs a GPU, and PyTorch finds none")
     records.require_binary_of_the_tree()
-    if not write_results(folder, torch.cuda.get_device_name(), options.only, options.limit):
-        raise SystemExit(1)
+    sys.exit(not write_results(folder, torch.cuda.get_device_name(), options.only, options.limit))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import resource
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ import cuda_toolkit
 import other_toolkit
 import targets
 import wheels
+from required import require
 
 MAX_CORE_MINUTES = 60
 
@@ -48,19 +48,9 @@ def add_up(rows: list[list[str]]) -> dict[str, float]:
     return seconds
 
 
-def share_out(total: float, shares: dict[str, float]) -> dict[str, int]:
-    """Divides the total in proportion to the shares.
-
-    >>> share_out(90.0, {"8.0": 2.0, "host": 1.0})
-    {'8.0': 60, 'host': 30}
-    """
-    return {name: round(total * share / sum(shares.values())) for name, share in shares.items()}
-
-
 def spent_by_children() -> float:
     """Returns the processor seconds of all finished child processes."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return os.times().children_user + os.times().children_system
 
 
 def read_times(path: Path) -> list[list[str]]:
@@ -69,11 +59,10 @@ def read_times(path: Path) -> list[list[str]]:
     return [row for row in rows if row[6].strip().replace(".", "", 1).isdigit() and row[1].strip() != "nvcc (driver)"]
 
 
-def measure() -> dict:
+def main() -> None:
     home = cuda_toolkit.find_or_fetch(targets.CHECKOUT)
     architectures = cuda_toolkit.release_architectures(home)
     digest = wheels.tree_digest()
-    kernel_files = sum(1 for _ in (targets.CHECKOUT / "kernels").rglob("*.cu"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["CONVT_EXT_NVCC_EXTRA"] = f"--time={folder}/times.csv"
@@ -83,26 +72,22 @@ def measure() -> dict:
         check_wheel.check(wheel, architectures, None)
         seconds = add_up(read_times(folder / "times.csv"))
         size = wheel.stat().st_size
-    return {
+    share = spent / sum(seconds.values())
+    result = {
         "sources": digest,
         "cuda": ".".join(map(str, cuda_toolkit.release(home))),
         "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
-        "kernel_files": kernel_files,
+        "kernel_files": len(check_wheel.kernel_files()),
         "wall_minutes": round(wall / 60, 1),
         "core_minutes": round(spent / 60, 1),
-        "core_seconds_by_architecture": share_out(spent, seconds),
+        "core_seconds_by_architecture": {name: round(share * value) for name, value in seconds.items()},
         "wheel_mib": round(size / 2**20, 2),
     }
-
-
-def main() -> None:
-    result = measure()
     text = json.dumps(result, indent=2)
     print(text)
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(text + "\n")
-    if result["core_minutes"] > MAX_CORE_MINUTES:
-        raise SystemExit(f"convt_ext: the build needs more than {MAX_CORE_MINUTES} minutes on one core")
+    require(spent <= 60 * MAX_CORE_MINUTES, f"the build needs more than {MAX_CORE_MINUTES} minutes on one core")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ import cuda_toolkit
 import nvcc
 import targets
 import wheels
+from required import require
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -38,18 +40,9 @@ MAX_WHEEL_MIB = 25
 EXECUTABLE = 4  # SHF_EXECINSTR: a section of machine code
 NEWEST_LIBC = (2, 28)
 ALLOWED = (
-    "libtorch.so",
-    "libtorch_cpu.so",
-    "libstdc++.so.6",
-    "libgcc_s.so.1",
-    "libm.so.6",
-    "libc.so.6",
-    "libpthread.so.0",
-    "libdl.so.2",
-    "librt.so.1",
-    "ld-linux-x86-64.so.2",
-    "ld-linux-aarch64.so.1",
-)
+    "libtorch.so", "libtorch_cpu.so", "libstdc++.so.6", "libgcc_s.so.1", "libm.so.6", "libc.so.6", "libpthread.so.0",
+    "libdl.so.2", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1",
+)  # fmt: skip
 
 
 def elf_of(wheel: Path) -> ELFFile:
@@ -102,11 +95,8 @@ def code_in(listing: str) -> dict[str, int]:
     >>> code_in("ELF file    1: a.1.sm_90a.cubin\\nELF file    2: a.2.sm_90a.cubin\\nPTX file    1: a.1.sm_120.ptx")
     {'9.0a': 2, '12.0+PTX': 1}
     """
-    counts: dict[str, int] = {}
-    for major, minor, kind in re.findall(r"\.sm_(\d+)(\d[af]?)\.(cubin|ptx)\b", listing):
-        name = f"{major}.{minor}" + ("+PTX" if kind == "ptx" else "")
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+    found = re.findall(r"\.sm_(\d+)(\d[af]?)\.(cubin|ptx)\b", listing)
+    return dict(Counter(f"{major}.{minor}{'+PTX' if kind == 'ptx' else ''}" for major, minor, kind in found))
 
 
 def expected_code(architectures: list[str], sources: list[Path]) -> dict[str, int]:
@@ -134,19 +124,11 @@ def kernel_files() -> list[Path]:
     return list(nvcc.KERNELS.rglob("*.cu"))
 
 
-# CUDA tools, and the commands that install them from PyPI.
-PROGRAMS = {
-    "cuobjdump": "pip install nvidia-cuda-cuobjdump",
-    "nvdisasm": "pip install nvidia-cuda-nvdisasm",
-}
-
-
 def find_program(name: str) -> str:
     """Returns the path of a CUDA tool."""
-    site = Path(sysconfig.get_paths()["purelib"])
-    for program in site.glob(f"nvidia/cu1[3-9]/bin/{name}"):
-        return str(program)
-    raise SystemExit(f"convt_ext: {name} is not installed: {PROGRAMS[name]}")
+    found = list(Path(sysconfig.get_paths()["purelib"]).glob(f"nvidia/cu1[3-9]/bin/{name}"))
+    require(found, f"{name} is not installed: install nvidia-cuda-{name} with pip")
+    return str(found[0])
 
 
 def check_code(binary: Path, architectures: list[str]) -> None:
@@ -159,15 +141,11 @@ def check_code(binary: Path, architectures: list[str]) -> None:
     found = code_in(listing)
     print("code", ", ".join(f"{name} × {count}" for name, count in found.items()) or "none")
     expected = expected_code(architectures, kernel_files())
-    if set(found) != set(expected):
-        raise SystemExit(
-            f"convt_ext: the binary reports {';'.join(architectures)} but contains {';'.join(found) or 'no code'}"
-        )
+    contents = ";".join(found) or "no code"
+    require(set(found) == set(expected), f"the binary reports {';'.join(architectures)} but contains {contents}")
     for name, count in expected.items():
-        if found[name] != count:
-            raise SystemExit(
-                f"convt_ext: {found[name]} kernel files have code for {name}, expected {count}: see tools/nvcc.py"
-            )
+        message = f"{found[name]} kernel files have code for {name}, expected {count}: see tools/nvcc.py"
+        require(found[name] == count, message)
 
 
 def build_info(site: Path) -> dict:
@@ -176,65 +154,53 @@ def build_info(site: Path) -> dict:
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=site, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"convt_ext: the wheel cannot be imported: {done.stderr.strip().splitlines()[-1]}")
+    require(done.returncode == 0, f"the wheel cannot be imported: {(done.stderr.splitlines() or [''])[-1]}")
     info = json.loads(done.stdout)
-    if info["cuda"] is None:
-        raise SystemExit(f"convt_ext: the binary does not load: {info['reason']}")
+    require(info["cuda"] is not None, f"the binary does not load: {info.get('reason')}")
     return info
 
 
 def run(module: str, *arguments: str) -> None:
     print(f"$ {module} {' '.join(arguments)}", flush=True)
     done = subprocess.run([sys.executable, "-m", module, *arguments])
-    if done.returncode != 0:
-        raise SystemExit(f"convt_ext: {module} rejects the wheel")
+    require(done.returncode == 0, f"{module} rejects the wheel")
 
 
 def check_release(wheel: Path, cuda: str) -> None:
     """Checks the local version and the manylinux tag in the file's name against the CUDA version."""
     _, version, _, _, platform = wheel.stem.split("-")
     local = targets.find_target(cuda).local_version
-    if version.partition("+")[2] != local:
-        raise SystemExit(
-            f"convt_ext: {wheel.name} is for CUDA {cuda} and must have the local version {local or '(none)'}"
-        )
+    message = f"{wheel.name} is for CUDA {cuda} and must have the local version {local or '(none)'}"
+    require(version.partition("+")[2] == local, message)
     libcs = [tuple(map(int, tag)) for tag in re.findall(r"manylinux_(\d+)_(\d+)_", platform)]
-    if not libcs or min(libcs) > NEWEST_LIBC:
-        raise SystemExit(f"convt_ext: {wheel.name} needs a newer Linux than manylinux_2_28: build it in that image")
+    message = f"{wheel.name} needs a newer Linux than manylinux_2_28: build it in that image"
+    require(libcs and min(libcs) <= NEWEST_LIBC, message)
 
 
 def check(wheel: Path, architectures: str | None, cuda: str | None) -> None:
-    if "-py3-none-" not in wheel.name:
-        raise SystemExit(f"convt_ext: {wheel.name} is not a py3-none wheel")
+    require("-py3-none-" in wheel.name, f"{wheel.name} is not a py3-none wheel")
     mib = wheel.stat().st_size / 2**20
     print(f"{wheel.name}: {mib:.2f} MiB")
-    if mib > MAX_WHEEL_MIB:
-        raise SystemExit(f"convt_ext: the wheel has {mib:.1f} MiB, the limit is {MAX_WHEEL_MIB} MiB")
+    require(mib <= MAX_WHEEL_MIB, f"the wheel has {mib:.1f} MiB, the limit is {MAX_WHEEL_MIB} MiB")
     elf = elf_of(wheel)
     needed = needed_libraries(elf)
     print("needs", ", ".join(needed))
-    foreign = [name for name in needed if name not in ALLOWED]
-    if foreign:
-        raise SystemExit(f"convt_ext: the binary links {', '.join(foreign)}, expected only {', '.join(ALLOWED)}")
-    of_python = python_symbols(elf)
-    if of_python:
-        raise SystemExit(f"convt_ext: the binary uses symbols of Python: {', '.join(of_python)}")
-    paths = build_paths(elf)
-    if paths:
-        raise SystemExit(f"convt_ext: the binary contains paths of the machine that built it: {', '.join(paths)}")
+    foreign = ", ".join(name for name in needed if name not in ALLOWED)
+    require(not foreign, f"the binary links {foreign}, expected only {', '.join(ALLOWED)}")
+    of_python, paths = ", ".join(python_symbols(elf)), ", ".join(build_paths(elf))
+    require(not of_python, f"the binary uses symbols of Python: {of_python}")
+    require(not paths, f"the binary contains paths of the machine that built it: {paths}")
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder)
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
         info = build_info(site)
-        print(f"reports version {info['version']}, CUDA {info['cuda']}, {';'.join(info['architectures'])}")
-        if cuda is not None and info["cuda"] != cuda:
-            raise SystemExit(f"convt_ext: the wheel is for CUDA {info['cuda']}, expected {cuda}")
-        if cuda is not None and not info["optimized"]:
-            raise SystemExit("convt_ext: the wheel was built with CONVT_EXT_FAST_COMPILE: unset it and build again")
-        if architectures is not None and info["architectures"] != architectures.split(";"):
-            raise SystemExit(f"convt_ext: the wheel is for {';'.join(info['architectures'])}, expected {architectures}")
+        found = ";".join(info["architectures"])
+        print(f"reports version {info['version']}, CUDA {info['cuda']}, {found}")
+        if cuda is not None:
+            require(info["cuda"] == cuda, f"the wheel is for CUDA {info['cuda']}, expected {cuda}")
+            require(info["optimized"], "the wheel was built with CONVT_EXT_FAST_COMPILE: unset it and build again")
+        require(architectures in (None, found), f"the wheel is for {found}, expected {architectures}")
         check_code(site / wheels.BINARY, info["architectures"])
     run("auditwheel", "show", str(wheel))
     run("twine", "check", "--strict", str(wheel))
@@ -246,10 +212,7 @@ def main() -> None:
     parser.add_argument("--architectures")
     parser.add_argument("--release", metavar="CUDA")
     arguments = parser.parse_args()
-    try:
-        wheel = arguments.wheel or wheels.find_wheel()
-    except FileNotFoundError as error:
-        raise SystemExit(f"convt_ext: {error}") from None
+    wheel = arguments.wheel or wheels.find_wheel()
     architectures = arguments.architectures
     if arguments.release:
         check_release(wheel, arguments.release)

@@ -11,7 +11,6 @@ code needs no new measurement; its tests still cover the code that launches it.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import hashlib
 import re
 import subprocess
@@ -26,20 +25,8 @@ import wheels
 from elftools.elf.elffile import ELFFile
 
 Key = tuple[str, str]  # architecture, function
-
-
-@dataclasses.dataclass(frozen=True)
-class Function:
-    """Digests of a function: of its instructions, and of these without addresses in constant memory.
-
-    The second digest includes the sizes of registers and shared memory. It is empty if no listing was made.
-    """
-
-    exact: str
-    relaxed: str = ""
-
-
-Code = dict[Key, Function]
+Code = dict[Key, str]  # digests of functions
+Places = dict[Key, tuple[Path, str]]  # file and section of functions
 
 
 def plain_name(section: str) -> str:
@@ -80,95 +67,62 @@ def cubins(wheel: Path, folder: Path) -> list[Path]:
     return sorted(folder.glob("*.cubin"))
 
 
-def code_of(files: list[Path]) -> tuple[Code, dict[Key, tuple[Path, str]]]:
-    """Returns the functions, and the file and section of each function."""
-    found: Code = {}
-    places = {}
-    for path in files:
+def read(wheel: Path, folder: Path) -> tuple[Code, Places]:
+    """Returns digests of the instructions of all functions, and where they are."""
+    code, places = {}, {}
+    for path in cubins(wheel, folder):
         architecture = path.suffixes[-2].removeprefix(".")
         with path.open("rb") as file:
             for section in ELFFile(file).iter_sections():
                 if section.name.startswith(".text."):
                     key = architecture, plain_name(section.name)
-                    found[key] = Function(digest(section.data()))
+                    code[key] = digest(section.data())
                     places[key] = path, section.name.removeprefix(".text.")
-    return found, places
+    return code, places
 
 
-def relaxed(places: dict[Key, tuple[Path, str]], keys: list[Key]) -> dict[Key, str]:
-    """Returns the relaxed digests of these functions."""
+def relaxed(code: Code, places: Places) -> Code:
+    """Returns digests of the functions without addresses in constant memory, but with registers and shared memory."""
     by_file: dict[Path, list[Key]] = defaultdict(list)
-    for key in keys:
+    for key in code:
         by_file[places[key][0]].append(key)
     digests = {}
-    for path, those in by_file.items():
+    for path, keys in by_file.items():
         command = [check_wheel.find_program("nvdisasm"), "--print-code", str(path)]
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         parts = re.split(r"^\s*\.section\s+\.text\.", text, flags=re.MULTILINE)
         listings = {re.split(r"[,\s]", part, maxsplit=1)[0]: part for part in parts}
         with path.open("rb") as file:
             sections = {section.name: section for section in ELFFile(file).iter_sections()}
-            for key in those:
+            for key in keys:
                 name = places[key][1]
-                shared = sections.get(f".nv.shared.{name}")
                 registers = sections[f".text.{name}"]["sh_info"] >> 24
+                shared = sections.get(f".nv.shared.{name}")
                 size = 0 if shared is None else shared["sh_size"]
                 digests[key] = digest(f"{registers} {size}\n{without_constants(listings[name])}".encode())
     return digests
 
 
-def unmatched(before: Code, after: Code) -> tuple[list[Key], list[Key]]:
-    """Returns the functions of each wheel without equal code in the other one, for architectures that both contain.
+def unmatched(before: Code, after: Code) -> tuple[Code, Code]:
+    """Returns the functions of each side without equal code on the other side, under the same or another name.
 
-    >>> a = {("sm_80", "f"): Function("1"), ("sm_80", "g"): Function("2"), ("sm_75", "g"): Function("9")}
-    >>> unmatched(a, {("sm_80", "f"): Function("3"), ("sm_80", "h"): Function("2")})
-    ([('sm_80', 'f')], [('sm_80', 'f')])
+    >>> unmatched({("sm_80", "f"): "1", ("sm_80", "g"): "2"}, {("sm_80", "f"): "3", ("sm_80", "h"): "2"})
+    ({('sm_80', 'f'): '1'}, {('sm_80', 'f'): '3'})
     """
-    both = {architecture for architecture, _ in before} & {architecture for architecture, _ in after}
-    ones, others = (
-        {key: code for key, code in mine.items() if key[0] in both and theirs.get(key) != code}
-        for mine, theirs in ((before, after), (after, before))
-    )
-    have, want = (Counter((key[0], code.exact) for key, code in side.items()) for side in (others, ones))
-    left: list[Key] = []
-    right: list[Key] = []
-    for side, supply, rest in ((ones, have, left), (others, want, right)):
-        for key, code in sorted(side.items()):
-            if supply[key[0], code.exact] > 0:
-                supply[key[0], code.exact] -= 1
+
+    def left(mine: Code, theirs: Code) -> Code:
+        supply = Counter((key[0], code) for key, code in theirs.items() if mine.get(key) != code)
+        rest = {}
+        for key, code in sorted(mine.items()):
+            if theirs.get(key) == code:
+                continue
+            if supply[key[0], code] > 0:
+                supply[key[0], code] -= 1
             else:
-                rest.append(key)
-    return left, right
+                rest[key] = code
+        return rest
 
-
-def compare(before: Code, after: Code) -> tuple[list[str], list[str]]:
-    """Returns a line for each function that differs, and one for each that differs only in constant addresses.
-
-    Functions without equal code are matched by their names.
-
-    >>> compare({("sm_80", "f"): Function("1")}, {("sm_80", "f"): Function("3"), ("sm_80", "g"): Function("4")})
-    (['changed  sm_80 f', 'new      sm_80 g'], [])
-    >>> compare({("sm_80", "f"): Function("1", "r")}, {("sm_80", "g"): Function("3", "r")})
-    ([], ['moved    sm_80 g'])
-    """
-    left, right = unmatched(before, after)
-    supply: dict[Key, list[Key]] = defaultdict(list)
-    for key in left:
-        supply[key[0], before[key].relaxed].append(key)
-    moved = []
-    for key in list(right):
-        same = supply[key[0], after[key].relaxed] if after[key].relaxed else []
-        if same:
-            other = key if key in same else same[0]
-            same.remove(other)
-            left.remove(other)
-            right.remove(key)
-            moved.append(f"moved    {' '.join(key)}")
-    lines = []
-    for key in sorted({*left, *right}):
-        word = "changed" if key in left and key in right else "gone" if key in left else "new"
-        lines.append(f"{word:8} {' '.join(key)}")
-    return lines, moved
+    return left(before, after), left(after, before)
 
 
 def main() -> None:
@@ -177,19 +131,22 @@ def main() -> None:
     parser.add_argument("after", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        (before, in_before), (after, in_after) = (
-            code_of(cubins(wheel, Path(folder)))
-            for wheel, folder in ((arguments.before, one), (arguments.after, other))
-        )
-        left, right = unmatched(before, after)
-        for code, places, keys in ((before, in_before, left), (after, in_after, right)):
-            for key, value in relaxed(places, keys).items():
-                code[key] = Function(code[key].exact, value)
-    lines, moved = compare(before, after)
-    print("\n".join([*lines, *moved]))
-    words = f"{len(lines)} differ, {len(moved)} differ only in constant addresses"
+        before, in_before = read(arguments.before, Path(one))
+        after, in_after = read(arguments.after, Path(other))
+        both = {architecture for architecture, _ in before} & {architecture for architecture, _ in after}
+        of_both = ({key: code for key, code in side.items() if key[0] in both} for side in (before, after))
+        old, new = unmatched(*of_both)
+        gone, changed = unmatched(relaxed(old, in_before), relaxed(new, in_after))
+    moved = sorted(new.keys() - changed.keys())
+    for key in sorted({*gone, *changed}):
+        word = "changed" if key in gone and key in changed else "gone" if key in gone else "new"
+        print(f"{word:8} {' '.join(key)}")
+    for key in moved:
+        print(f"moved    {' '.join(key)}")
+    num_different = len({*gone, *changed})
+    words = f"{num_different} differ, {len(moved)} differ only in constant addresses"
     print(f"{len(before)} functions before, {len(after)} after, {words}")
-    sys.exit(bool(lines))
+    sys.exit(num_different > 0)
 
 
 if __name__ == "__main__":

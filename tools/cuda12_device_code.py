@@ -35,6 +35,7 @@ FROM_CCCL = (
 )  # fmt: skip
 # Standard headers that have another name in this release of CCCL.
 NAMED_OTHERWISE = {"algorithm": "__algorithm_"}
+IN_STD = "namespace std { using namespace cuda::std; }\n"
 # C headers. The CUDA driver's header includes the first two. NVRTC has the built-in functions of the last.
 OF_C = {"stdlib.h": "", "stdint.h": "#include <cuda/std/cstdint>\nusing namespace cuda::std;\n", "cstring": ""}
 # Definitions of nvcc's prologue.
@@ -58,17 +59,16 @@ def fetch() -> None:
 
 
 def write_headers(folder: Path) -> None:
-    for name, theirs in {**{name: name for name in FROM_CCCL}, **NAMED_OTHERWISE}.items():
-        (folder / name).write_text(
-            f"#pragma once\n#include <cuda/std/{theirs}>\nnamespace std {{ using namespace cuda::std; }}\n"
-        )
-    for name, text in OF_C.items():
+    of_cccl = {name: name for name in FROM_CCCL} | NAMED_OTHERWISE
+    texts = {
+        **{name: f"#include <cuda/std/{theirs}>\n{IN_STD}" for name, theirs in of_cccl.items()},
+        **dict.fromkeys(DECLARED, f"namespace std {{ {DECLARATIONS} }}\n"),
+        **OF_C,
+        **FOR_HOST,
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(f"#pragma once\n{text}")
-    for name, text in FOR_HOST.items():
-        (folder / name).parent.mkdir()
-        (folder / name).write_text(f"#pragma once\n{text}")
-    for name in DECLARED:
-        (folder / name).write_text(f"#pragma once\nnamespace std {{ {DECLARATIONS} }}\n")
 
 
 def compile_file(source: Path, architecture: str, headers: Path, optimizes: bool) -> str | None:
@@ -97,13 +97,6 @@ def _text(size_of, contents_of, program: ctypes.c_void_p) -> bytes:
     return contents.raw
 
 
-def quick_choice(sources: list[Path]) -> dict[Path, list[str]]:
-    of_folders: dict[Path, Path] = {}
-    for source in sorted(sources):
-        of_folders.setdefault(source.parent, source)
-    return {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in of_folders.values()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
@@ -113,9 +106,10 @@ def main() -> None:
     fetch()
     sources = arguments.files or sorted((CHECKOUT / "kernels").rglob("*.cu"))
     architectures = [entry.removesuffix("+PTX") for entry in arguments.architectures.split(";")]
-    of_a_build = {source: nvcc.architectures_of(source, architectures) for source in sources}
-    wanted = quick_choice(sources) if arguments.quick else of_a_build
-    failed = 0
+    wanted = {source: nvcc.architectures_of(source, architectures) for source in sources}
+    if arguments.quick:
+        first = {source.parent: source for source in sorted(sources, reverse=True)}
+        wanted = {source: ["9.0a" if nvcc.is_for_hopper(source) else "7.0"] for source in first.values()}
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         write_headers(Path(name))
         jobs = {
@@ -123,14 +117,12 @@ def main() -> None:
             for source, chosen in wanted.items()
             for architecture in chosen
         }
-        for (source, architecture), job in jobs.items():
-            fault = job.result()
-            if fault:
-                failed += 1
-                print(f"{source.name} for {architecture}: {fault[:4000]}", flush=True)
+        faults = {name: fault for name, job in jobs.items() if (fault := job.result())}
+    for (source, architecture), fault in faults.items():
+        print(f"{source.name} for {architecture}: {fault[:4000]}")
     which = "quick" if arguments.quick else arguments.architectures
-    print(f"CUDA 12.9 device code: {len(jobs) - failed} of {len(jobs)} compiled ({which})")
-    sys.exit(failed != 0)
+    print(f"CUDA 12.9 device code: {len(jobs) - len(faults)} of {len(jobs)} compiled ({which})")
+    sys.exit(bool(faults))
 
 
 if __name__ == "__main__":

@@ -106,8 +106,7 @@ def random_problem(draw: Random, number: int, seed: int) -> Asked:
     direction, device = draw.choice(sorted(DIRECTIONS)), draw.choice(sorted(DEVICES))
     offset = draw.choice((0, 0, 0, of.element_bytes(problem), 8))
     problem["direction"] = DIRECTIONS[direction]
-    name = f"random/{seed}/{number}"
-    return Asked(name, problem, DEVICES[device], offset, draw.random() < 0.2)
+    return Asked(f"random/{seed}/{number}", problem, DEVICES[device], offset, draw.random() < 0.2)
 
 
 def asked(count: int, seed: int) -> Iterator[Asked]:
@@ -144,10 +143,9 @@ def compare(before: Path, after: Path) -> int:
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) == new.get(name):
             continue
-        if name not in old or name not in new:
-            kind = "in one file alone"
-        else:
-            kind = "plans" if old[name].split(" ")[0] != new[name].split(" ")[0] else "launches of the same plans"
+        first, second = (side.get(name, "").split(" ")[0] for side in (old, new))
+        same = "launches of the same plans" if first == second else "plans"
+        kind = same if name in old and name in new else "in one file alone"
         kinds[kind] += 1
         if kinds[kind] <= 10:
             print(f"{kind}: {name}")
@@ -167,9 +165,9 @@ def main() -> None:
     module = build.load("_launches")
     problems = asked(options.random, options.seed)
     if options.verb == "show":
-        return show(module, next(one for one in problems if one.name == options.words[0]))
-    Path(options.words[0]).write_text("".join(f"{line_of(module, one)}\n" for one in problems))
-    return None
+        show(module, next(one for one in problems if one.name == options.words[0]))
+    else:
+        Path(options.words[0]).write_text("".join(f"{line_of(module, one)}\n" for one in problems))
 
 
 if __name__ == "__main__":

@@ -67,12 +67,11 @@ def worth_timing(plans: list[Row]) -> dict[str, list[int]]:
     for index in sorted(range(len(plans)), key=lambda index: plans[index]["estimate_us"]):
         of_family[plans[index]["family"]].append(index)
     best = [(plans[indices[0]]["estimate_us"], family) for family, indices in of_family.items()]
-    near = [
-        family
+    return {
+        family: of_family[family][:OF_FAMILY]
         for place, (us, family) in enumerate(sorted(best))
         if us <= LONGEST_US and (place < LEAST_FAMILIES or us <= NEAR * min(best)[0])
-    ]
-    return {family: of_family[family][:OF_FAMILY] for family in near}
+    }
 
 
 def calls_of(layer: Layer, name: str) -> Iterator[tuple[Row, Call | GradientCall]]:
@@ -125,17 +124,14 @@ def loss(rows: Collection[Row], families: Collection[str]) -> float:
     return 100 * (statistics.geometric_mean(factors) - 1) if factors else 0.0
 
 
-def engines() -> dict[str, list[str]]:
-    """Returns the families of each folder of kernels/."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted((ROOT / "kernels").glob("*/*.cpp")):
-        found[path.parent.name] += re.findall(r"^void add_(\w+)_plans\(", path.read_text(), re.MULTILINE)
-    return {folder: families for folder, families in found.items() if families}
-
-
-def lines_of(folder: str) -> int:
-    files = (path for path in (ROOT / "kernels" / folder).rglob("*") if path.is_file() and path.suffix != ".md")
-    return sum(len(path.read_text().splitlines()) for path in files)
+def engines() -> Iterator[tuple[str, int, list[str]]]:
+    """Yields the folders of kernels/ that define families, with the number of their lines and the families."""
+    for folder in sorted(path for path in (ROOT / "kernels").iterdir() if path.is_dir()):
+        texts = {path: path.read_text() for path in folder.rglob("*") if path.is_file() and path.suffix != ".md"}
+        of_folder = "\n".join(texts[path] for path in sorted(folder.glob("*.cpp")))
+        families = re.findall(r"^void add_(\w+)_plans\(", of_folder, re.MULTILINE)
+        if families:
+            yield folder.name, sum(len(text.splitlines()) for text in texts.values()), families
 
 
 def table_text(lists: dict[str, list[Row]], with_families: bool) -> str:
@@ -151,12 +147,12 @@ def table_text(lists: dict[str, list[Row]], with_families: bool) -> str:
     ]
     measured = {family for rows in lists.values() for row in rows for family in row["us"]}
     rows = []
-    for folder, defined in engines().items():
+    for folder, num_lines, defined in engines():
         families = [family for family in defined if family in measured]
         of_lists = {name: loss(calls, families) for name, calls in default.items()}
-        price = sum(share * of_lists.get(name, 0.0) for name, share in SHARES.items()) / lines_of(folder) * 1000
+        price = sum(share * of_lists.get(name, 0.0) for name, share in SHARES.items()) / num_lines * 1000
         numbers = " | ".join(f"{value:.2f}" for value in (*of_lists.values(), loss(exact, families), price))
-        rows.append((price, f"| `{folder}` | {lines_of(folder)} | {numbers} |"))
+        rows.append((price, f"| `{folder}` | {num_lines} | {numbers} |"))
         for family in families if with_families and len(families) > 1 else ():
             numbers = " | ".join(f"{loss(calls, [family]):.2f}" for calls in (*default.values(), exact))
             rows.append((price - 1e-9, f"| – `{family}` | | {numbers} | |"))

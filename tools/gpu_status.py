@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import sanitizer_report
+from required import require
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 EVIDENCE = runpy.run_path(str(CHECKOUT / "tests/gpu_evidence.py"))
@@ -53,16 +54,12 @@ def collect_gpu_tests() -> list[str]:
 def gpu_status(report_path: Path) -> str:
     """Returns the line of the GPU tests."""
     try:
-        report = EVIDENCE["read"](report_path)
-    except ValueError as error:
-        return f"failed: {error}"
-    digest = SOURCES["sources_digest"](CHECKOUT)
-    line = EVIDENCE["status"](report, digest, None)
-    if line.startswith(("stale", "failed")):
-        return line  # collecting needs seconds and would not change the line
-    try:
-        return EVIDENCE["status"](report, digest, collect_gpu_tests())
-    except RuntimeError as error:
+        report, digest = EVIDENCE["read"](report_path), SOURCES["sources_digest"](CHECKOUT)
+        line = EVIDENCE["status"](report, digest, None)
+        # Collecting needs seconds and would not change a line that is stale or failed.
+        is_final = line.startswith(("stale", "failed"))
+        return line if is_final else EVIDENCE["status"](report, digest, collect_gpu_tests())
+    except (ValueError, RuntimeError) as error:
         return f"failed: {error}"
 
 
@@ -76,15 +73,12 @@ def sanitizer_status(report_path: Path) -> str:
 
 def compare(one: Path, other: Path) -> None:
     """Prints whether two reports agree, and exits with 1 if they differ."""
-    reports: list[dict[str, Any]] = []
-    for path in (one, other):
-        try:
-            report = EVIDENCE["read"](path)
-        except ValueError as error:
-            raise SystemExit(f"convt_ext: {error}") from None
-        if report is None:
-            raise SystemExit(f"convt_ext: there is no {path}")
-        reports.append(report)
+    try:
+        reports: list[dict[str, Any]] = [EVIDENCE["read"](path) for path in (one, other)]
+    except ValueError as error:
+        raise SystemExit(f"convt_ext: {error}") from None
+    for path, report in zip((one, other), reports, strict=True):
+        require(report is not None, f"there is no {path}")
     gpus = " and ".join(f"{report.get('gpu')}" for report in reports)
     differing = EVIDENCE["difference"](*reports)
     if differing:

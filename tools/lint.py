@@ -6,14 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from required import require
+
 CHECKOUT = Path(__file__).resolve().parent.parent
-CXX_FOLDERS = ("kernels", "tests")
-CXX_SUFFIXES = {".h", ".cuh", ".cu", ".cpp"}
 
 
 def cxx_files() -> list[str]:
-    found = [path for folder in CXX_FOLDERS for path in (CHECKOUT / folder).rglob("*")]
-    return sorted(str(path.relative_to(CHECKOUT)) for path in found if path.suffix in CXX_SUFFIXES)
+    found = [path for folder in ("kernels", "tests") for path in (CHECKOUT / folder).rglob("*")]
+    suffixes = (".h", ".cuh", ".cu", ".cpp")
+    return sorted(str(path.relative_to(CHECKOUT)) for path in found if path.suffix in suffixes)
 
 
 def main() -> None:
@@ -33,8 +34,7 @@ def main() -> None:
         print(f"$ {name} …" if command[0] == clang_format[0] else f"$ {name}", flush=True)
         if subprocess.run(command, cwd=CHECKOUT).returncode != 0:
             failed.append(Path(name.split()[0]).name)
-    if failed:
-        raise SystemExit(f"convt_ext: these checks failed: {', '.join(failed)}; `make format` corrects style")
+    require(not failed, f"these checks failed: {', '.join(failed)}; `make format` corrects style")
 
 
 if __name__ == "__main__":

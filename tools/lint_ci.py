@@ -15,6 +15,7 @@ from pathlib import Path
 
 import supply_chain
 import targets
+from required import require
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted(str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / ".github/workflows").glob("*.yml"))
@@ -81,25 +82,16 @@ def build_identifiers() -> bool:
 
 
 def supply() -> bool:
-    print("$ supply chain", flush=True)
-    faults = supply_chain.faults()
-    print("".join(f"{fault}\n" for fault in faults), end="")
-    return not faults
+    print("$ supply chain", *supply_chain.faults(), sep="\n", flush=True)
+    return not supply_chain.faults()
 
 
 def main() -> None:
     schema = [program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *WORKFLOWS]
     audit = [program("zizmor"), "--offline", "--quiet", "--persona=pedantic", *WORKFLOWS]
-    checks = [
-        actionlint(),
-        passes("check-jsonschema", schema),
-        passes("zizmor", audit),
-        cibuildwheel_schema(),
-        build_identifiers(),
-        supply(),
-    ]
-    if not all(checks):
-        raise SystemExit("convt_ext: a check of the workflows or of cibuildwheel's configuration failed")
+    checks = [actionlint(), passes("check-jsonschema", schema), passes("zizmor", audit)]
+    checks += [cibuildwheel_schema(), build_identifiers(), supply()]
+    require(all(checks), "a check of the workflows or of cibuildwheel's configuration failed")
 
 
 if __name__ == "__main__":

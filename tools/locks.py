@@ -45,8 +45,7 @@ def command(name: str, more: list[str]) -> list[str]:
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in LOCKS:
-        if subprocess.run(command(name, sys.argv[1:]), cwd=TOOLS.parent).returncode != 0:
-            raise SystemExit(f"convt_ext: uv could not write tools/locks/{name}.txt")
+        subprocess.run(command(name, sys.argv[1:]), cwd=TOOLS.parent, check=True)
         print(f"tools/locks/{name}.txt")
 
 

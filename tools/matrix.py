@@ -40,13 +40,7 @@ TORCHES = {"oldest": "torch==2.10.*", "newest": "torch"}
 BUILDS = ("cpu", "cuda")
 
 # The default environments: old and new versions of Python and torch.
-ENVIRONMENTS = (
-    ("3.11", "torch==2.13.0"),
-    ("3.10", "torch"),
-    ("3.13", "torch"),
-    ("3.12", "torch==2.10.*"),
-)
-
+ENVIRONMENTS = (("3.11", "torch==2.13.0"), ("3.10", "torch"), ("3.13", "torch"), ("3.12", "torch==2.10.*"))
 
 # Tests of the benchmark, of explain() and of memory, which depend little on the environment: --quick omits them. CI
 # runs them once, with `make test`.
@@ -71,11 +65,8 @@ def find_python(version: str) -> str:
         FileNotFoundError: this machine has no such Python.
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [
-        shutil.which(f"python{version}"),
-        *map(str, sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)),
-    ]
-    for candidate in candidates:
+    of_pyenv = sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)
+    for candidate in (shutil.which(f"python{version}"), *map(str, of_pyenv)):
         if candidate and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
             return candidate
     raise FileNotFoundError(f"no Python {version} on PATH or in {pyenv}")
@@ -139,18 +130,6 @@ def made(version: str, torch: str, build: str, wheel: Path, discard: bool, quick
             shutil.rmtree(FOLDER, ignore_errors=True)
 
 
-def github_matrix() -> dict[str, list[str]]:
-    tags = [target.tag for target in targets.TARGETS]
-    return {"tag": tags, "python": list(PYTHONS), "torch": list(TORCHES), "build": list(BUILDS)}
-
-
-def find_wheel(given: Path | None) -> Path:
-    try:
-        return given.resolve(strict=True) if given else wheels.find_wheel()
-    except FileNotFoundError as error:
-        raise SystemExit(f"convt_ext: {error}") from None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pythons", nargs="*", metavar="PYTHON")
@@ -162,19 +141,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     if arguments.github:
-        print(json.dumps(github_matrix()))
+        tags = [target.tag for target in targets.TARGETS]
+        print(json.dumps({"tag": tags, "python": list(PYTHONS), "torch": list(TORCHES), "build": list(BUILDS)}))
         return
-    wheel = find_wheel(arguments.wheel)
-    environments = [(version, torch) for version, torch in ENVIRONMENTS if arguments.only in (None, version)]
+    wheel = arguments.wheel.resolve(strict=True) if arguments.wheel else wheels.find_wheel()
     if arguments.make:
         version, age, build = arguments.make.split(",")
         results = [made(version, TORCHES[age], build, wheel, arguments.discard)]
     elif arguments.pythons:
         results = [run_tests(python, wheel) for python in arguments.pythons]
     else:
-        results = [
-            made(version, torch, "any", wheel, arguments.discard, arguments.quick) for version, torch in environments
-        ]
+        chosen = [environment for environment in ENVIRONMENTS if arguments.only in (None, environment[0])]
+        results = [made(*environment, "any", wheel, arguments.discard, arguments.quick) for environment in chosen]
     print(f"\n{wheel.name}")
     for result in results:
         mark = "ok    " if result.passed else "FAILED"

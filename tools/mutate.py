@@ -1,6 +1,6 @@
 """Changes one operator, number or condition of a module at a time, and prints the changes that no test detects.
 
-    python tools/mutate.py [--known tools/known_mutations.txt] MODULE ...       such as: precision arguments
+    python tools/mutate.py MODULE ...       such as: precision arguments
 
 Called by `make mutate MODULES="..."`, not by CI, because all modules need hours. cosmic-ray makes each change in a copy
 of the checkout and runs the module's tests (`TESTS`). A surviving change is harmless, or a test is missing.
@@ -19,6 +19,8 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+
+from required import require
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -107,11 +109,9 @@ def _line(diff: str, sign: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--known", type=Path, default=CHECKOUT / "tools/known_mutations.txt")
     parser.add_argument("modules", nargs="+", choices=sorted(TESTS), metavar="MODULE")
     options = parser.parse_args()
-    known = options.known.read_text() if options.known.exists() else ""
-    new = 0
+    known, new = (CHECKOUT / "tools/known_mutations.txt").read_text(), 0
     with tempfile.TemporaryDirectory() as folder:
         checkout = copy_checkout(Path(folder))
         for module in options.modules:
@@ -120,10 +120,7 @@ def main() -> None:
             new += len(unknown)
             print(f"{module}: {total} changes, {len(survived)} survived, {len(unknown)} of these are new", flush=True)
             print(*unknown, sep="\n", flush=True)
-    if new:
-        raise SystemExit(
-            f"convt_ext: no test detects {new} changes: add tests, or list them with reasons in known_mutations.txt"
-        )
+    require(not new, f"{new} undetected changes: add tests, or list them in known_mutations.txt")
 
 
 if __name__ == "__main__":

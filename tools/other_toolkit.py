@@ -20,6 +20,7 @@ import check_wheel
 import cuda_toolkit
 import matrix
 import targets
+from required import require
 
 TESTS_OF_THE_BINARY = ("cpu/test_ops.py", "cpu/test_planner.py", "cpu/test_explain.py", "cpu/test_cli.py")
 
@@ -33,8 +34,7 @@ def build(home: Path, architectures: str, folder: Path) -> Path:
     environment = {**os.environ, "CUDA_HOME": str(home), "TORCH_CUDA_ARCH_LIST": architectures}
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(sources)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{done.stdout[-6000:]}\nconvt_ext: the build with {home} failed")
+    require(done.returncode == 0, f"the build with {home} failed:\n{done.stdout[-6000:]}")
     (wheel,) = folder.glob("*.whl")
     return wheel
 

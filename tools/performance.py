@@ -8,11 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from speed_chart import SUMMARY, cudnn_release, short
-
-Row = dict[str, Any]
+from speed_chart import LAYOUTS, SUMMARY, Row, cudnn_release, gain, measured, short
 
 _HEAD = """# Performance
 
@@ -68,11 +65,7 @@ def _table(header: str, rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _calls(rows: Sequence[Row]) -> list[str]:
     groups = {"all": list(rows)}
-    for key, names in (
-        ("direction", _NAMES),
-        ("precision", _PRECISIONS),
-        ("layout", {"nchw": "NCHW", "nhwc": "channels_last"}),
-    ):
+    for key, names in {"direction": _NAMES, "precision": _PRECISIONS, "layout": LAYOUTS}.items():
         of_key = {words: [row for row in rows if row[key] == value] for value, words in names.items()}
         groups |= of_key if sum(map(bool, of_key.values())) > 1 else {}
     lines = []
@@ -89,20 +82,18 @@ def _calls(rows: Sequence[Row]) -> list[str]:
 
 
 def _programs(rows: Sequence[Row]) -> list[str]:
-    rows = [row for row in rows if row["ours_us"] and row["torch_us"]]
+    rows = measured(rows)
     lines = []
     for key in dict.fromkeys((row["program"], row["mode"]) for row in rows):
         cells = [key[0] + (", training step" if key[1] == "train_compiled" else "")]
         for dtype in ("float32", "bfloat16"):
             of_it = [row for row in rows if (row["program"], row["mode"]) == key and row["dtype"] == dtype]
-            cells += [
-                f"{short(r['torch_us'])} → {short(r['ours_us'])} ({r['torch_us'] / r['ours_us']:.2f})" for r in of_it
-            ] or ["–"]
+            cells += [f"{short(r['torch_us'])} → {short(r['ours_us'])} ({gain(r):.2f})" for r in of_it] or ["–"]
         lines.append(cells)
     mean = SUMMARY["geometric_mean"]
     means = [
         f"{mode.replace('train_compiled', 'training steps').replace('compiled', 'inference')} "
-        f"{dtype} {mean([row['torch_us'] / row['ours_us'] for row in of_it]):.2f}"
+        f"{dtype} {mean(map(gain, of_it)):.2f}"
         for mode in ("eager", "compiled", "train_compiled")
         for dtype in ("float32", "bfloat16")
         if (of_it := [row for row in rows if (row["mode"], row["dtype"]) == (mode, dtype)])
@@ -111,17 +102,12 @@ def _programs(rows: Sequence[Row]) -> list[str]:
 
 
 def _steps(rows: Sequence[Row]) -> list[str]:
-    lines = [
-        [
-            f"{row['program']}, batch {row['batch']}, {'training' if row['mode'] == 'train' else 'inference'}",
-            row["dtype"],
-            *(
-                f"{row[f'{side}_ms']:.2f} ({' to '.join(f'{one:.2f}' for one in row[f'{side}_range_ms'])})"
-                for side in ("torch", "ours")
-            ),
-            f"{row['torch_ms'] / row['ours_ms']:.2f}",
-        ]
-        for row in rows
-        if row["ours_ms"] and row["torch_ms"]
-    ]
+    def time(row: Row, side: str) -> str:
+        return f"{row[f'{side}_ms']:.2f} ({' to '.join(f'{one:.2f}' for one in row[f'{side}_range_ms'])})"
+
+    lines = []
+    for row in measured(rows, "ms"):
+        mode = "training" if row["mode"] == "train" else "inference"
+        name = f"{row['program']}, batch {row['batch']}, {mode}"
+        lines.append([name, row["dtype"], time(row, "torch"), time(row, "ours"), f"{gain(row, 'ms'):.2f}"])
     return _table("network | dtype | PyTorch, ms (range) | convt_ext, ms (range) | quotient", lines)

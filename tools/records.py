@@ -9,6 +9,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+from required import require
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 SOURCES = runpy.run_path(str(CHECKOUT / "convt_ext/_sources.py"))
 
@@ -24,12 +26,6 @@ def require_binary_of_the_tree() -> None:
     import convt_ext
 
     info, tree = convt_ext.build_info(), SOURCES["sources_digest"](CHECKOUT)
-    if info["sources"] != tree:
-        raise SystemExit(
-            f"convt_ext: the installed binary was built from sources {info['sources']}, but the tree is {tree}: "
-            "run `make build` and install that wheel"
-        )
-    if not info["optimized"]:
-        raise SystemExit(
-            "convt_ext: the installed binary was built with CONVT_EXT_FAST_COMPILE: unset it and build again"
-        )
+    words = f"the installed binary was built from sources {info['sources']}, but the tree is {tree}"
+    require(info["sources"] == tree, f"{words}: run `make build` and install that wheel")
+    require(info["optimized"], "the installed binary was built with CONVT_EXT_FAST_COMPILE: unset it and build again")

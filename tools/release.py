@@ -25,6 +25,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import targets
+from required import require
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PROJECT = "convt-ext"  # normalized as in PEP 503
@@ -63,10 +64,9 @@ def published(record: str) -> dict[str, str]:
         match = re.fullmatch(r"([0-9a-f]{64}) [ *](\S+)", line)
         if match and match[2] not in digests:
             digests[match[2]] = match[1]
-        elif line.strip() and not line.startswith("#"):
-            raise SystemExit(
-                f"convt_ext: {PUBLISHED.name} must have one line `DIGEST  FILE` for each file, got {line!r}"
-            )
+        else:
+            is_other = not line.strip() or line.startswith("#")
+            require(is_other, f"{PUBLISHED.name} must have one line `DIGEST  FILE` for each file, got {line!r}")
     return digests
 
 
@@ -81,19 +81,13 @@ def version_of(name: str) -> str:
 
 def check(tag: str, changelog: str, digests: dict[str, str]) -> None:
     """Exits unless the tag is the version, CHANGELOG.md has a dated entry for it, and it was not published before."""
-    if tag != f"v{version()}":
-        raise SystemExit(
-            f"convt_ext: the tag is {tag}, but the version is {version()}: use the tag v{version()}, "
-            "or change convt_ext/_version.py"
-        )
-    if not re.search(r"\d{4}-\d\d-\d\d", entry(changelog)[0]):
-        raise SystemExit(f'convt_ext: CHANGELOG.md needs a line "## {version()} (YYYY-MM-DD)" before a release')
-    again = [name for name in digests if version_of(name) == version()]
-    if again:
-        raise SystemExit(
-            f"convt_ext: {', '.join(again)} was published already ({PUBLISHED.name}), and a version is released only "
-            "once: raise the version"
-        )
+    remedy = f"use the tag v{version()}, or change convt_ext/_version.py"
+    require(tag == f"v{version()}", f"the tag is {tag}, but the version is {version()}: {remedy}")
+    is_dated = re.search(r"\d{4}-\d\d-\d\d", entry(changelog)[0])
+    require(is_dated, f'CHANGELOG.md needs a line "## {version()} (YYYY-MM-DD)" before a release')
+    again = ", ".join(name for name in digests if version_of(name) == version())
+    remedy = "a version is released only once: raise the version"
+    require(not again, f"{again} was published already ({PUBLISHED.name}), and {remedy}")
     print(f"{tag} matches the version, and CHANGELOG.md has an entry for it")
 
 
@@ -104,8 +98,7 @@ def notes(changelog: str) -> str:
         SystemExit: there is no entry, or it is empty.
     """
     text = entry(changelog)[1]
-    if not text:
-        raise SystemExit(f'convt_ext: CHANGELOG.md has no text below "## {version()}"')
+    require(text, f'CHANGELOG.md has no text below "## {version()}"')
     return text
 
 
@@ -115,9 +108,8 @@ def local_version(wheel: Path) -> str:
 
 def index_page(title: str, links: list[str]) -> str:
     lines = "\n".join(f"    {link}<br>" for link in links)
-    head = (
-        f'<meta charset="utf-8">\n    <meta name="pypi:repository-version" content="1.0">\n    <title>{title}</title>'
-    )
+    meta = '<meta charset="utf-8">\n    <meta name="pypi:repository-version" content="1.0">'
+    head = f"{meta}\n    <title>{title}</title>"
     return f"<!DOCTYPE html>\n<html>\n  <head>\n    {head}\n  </head>\n  <body>\n{lines}\n  </body>\n</html>\n"
 
 
@@ -144,19 +136,13 @@ def check_earlier(wheels: list[Path], digests: dict[str, str]) -> None:
     """
     wanted = {name for name in digests if local_version(Path(name)) and version_of(name) != version()}
     for wheel in wheels:
-        if wheel.name not in digests:
-            raise SystemExit(
-                f"convt_ext: {wheel.name} is an earlier wheel, but {PUBLISHED.name} has no digest of it: add the lines "
-                "of its release's SHA256SUMS, after `gh attestation verify`"
-            )
-        if digest_of(wheel) != digests[wheel.name]:
-            raise SystemExit(
-                f"convt_ext: {wheel.name} was published as sha256 {digests[wheel.name]} and is {digest_of(wheel)} now: "
-                "the file on its release page was replaced"
-            )
-    missing = wanted - {wheel.name for wheel in wheels}
-    if missing:
-        raise SystemExit(f"convt_ext: {', '.join(sorted(missing))} was published, but is not among the earlier wheels")
+        remedy = "add the lines of its release's SHA256SUMS, after `gh attestation verify`"
+        words = f"{wheel.name} is an earlier wheel, but {PUBLISHED.name} has no digest of it"
+        require(wheel.name in digests, f"{words}: {remedy}")
+        words = f"{wheel.name} was published as sha256 {digests[wheel.name]} and is {digest_of(wheel)} now"
+        require(digest_of(wheel) == digests[wheel.name], f"{words}: the file on its release page was replaced")
+    missing = ", ".join(sorted(wanted - {wheel.name for wheel in wheels}))
+    require(not missing, f"{missing} was published, but is not among the earlier wheels")
 
 
 def assemble(source: Path, folder: Path, digests: dict[str, str]) -> None:
@@ -169,20 +155,16 @@ def assemble(source: Path, folder: Path, digests: dict[str, str]) -> None:
     wheels = sorted(source.rglob("*.whl"))
     check_earlier([wheel for wheel in wheels if version_of(wheel.name) != version()], digests)
     sdists = sorted(source.rglob(f"convt_ext-{version()}.tar.gz"))
-    if len(sdists) != 1:
-        raise SystemExit(
-            f"convt_ext: {source} contains {len(sdists)} source distributions of {version()}, expected one"
-        )
+    words = f"{source} contains {len(sdists)} source distributions of {version()}, expected one"
+    require(len(sdists) == 1, words)
     (folder / "upload").mkdir(parents=True)
     (folder / "assets").mkdir()
     assets = [*sdists]
     for target in targets.TARGETS:
         of_target = [wheel for wheel in wheels if local_version(wheel) == target.local_version]
         of_version = [wheel for wheel in of_target if version_of(wheel.name) == version()]
-        if len(of_version) != len(targets.RUNNERS):
-            raise SystemExit(
-                f"convt_ext: CUDA {target.cuda} has {len(of_version)} wheels, expected {len(targets.RUNNERS)}"
-            )
+        words = f"CUDA {target.cuda} has {len(of_version)} wheels, expected {len(targets.RUNNERS)}"
+        require(len(of_version) == len(targets.RUNNERS), words)
         assets += of_version
         if target.is_default:
             for file in (*of_version, *sdists):

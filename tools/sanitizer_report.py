@@ -21,9 +21,8 @@ KEYS = ("sources", "gpu", "torch", "cuda", "driver", "date", "planted", "tools")
 # The sources that a result depends on: the binary, its build and the workload. The workload calls the raw ops, so the
 # Python package and the other tests, which change more often, do not affect it.
 JUDGED = (
-    *("kernels", "setup.py", "tools/sanitize.py", "tools/sanitize_workload.py"),
-    *("tests/cases.py", "tests/raw_ops.py"),
-)
+    "kernels", "setup.py", "tools/sanitize.py", "tools/sanitize_workload.py", "tests/cases.py", "tests/raw_ops.py",
+)  # fmt: skip
 
 # Results of two runs are merged only if these values are equal.
 _SAME_RUN = ("sources", "gpu", "torch", "cuda", "driver")

@@ -8,7 +8,7 @@ matplotlib.
 from __future__ import annotations
 
 import runpy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,8 +56,14 @@ def cudnn_release(content: dict[str, Any]) -> str:
     return f"{content['cudnn'] // 10000}.{content['cudnn'] // 100 % 100}"
 
 
-def measured_steps(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["ours_ms"] and row["torch_ms"]]
+def measured(rows: Sequence[Row], unit: str = "us") -> list[Row]:
+    """Returns the rows with both times."""
+    return [row for row in rows if row[f"ours_{unit}"] and row[f"torch_{unit}"]]
+
+
+def gain(row: Row, unit: str = "us") -> float:
+    """Returns PyTorch's time over that of convt_ext."""
+    return row[f"torch_{unit}"] / row[f"ours_{unit}"]
 
 
 def layer_lines(rows: Sequence[Row]) -> list[Line]:
@@ -68,19 +74,20 @@ def layer_lines(rows: Sequence[Row]) -> list[Line]:
         if is_shown and SUMMARY["ratio"](row) is not None:
             ours = row["ours_us"] if SUMMARY["counts"](row) else row["torch_us"]
             found.setdefault(row["layer"], {})[row["layout"]] = (row["torch_us"], ours)
-    return _sorted(Line(name, tuple(times.get(layout) for layout in LAYOUTS)) for name, times in found.items())
+    return _lines(found, LAYOUTS)
 
 
 def program_lines(rows: Sequence[Row]) -> list[Line]:
     """Returns lines of the compiled inference programs."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
-    for row in rows:
-        if row["mode"] == "compiled" and row["ours_us"] and row["torch_us"]:
+    for row in measured(rows):
+        if row["mode"] == "compiled":
             found.setdefault(row["program"], {})[row["dtype"]] = (row["torch_us"], row["ours_us"])
-    return _sorted(Line(name, tuple(times.get(dtype) for dtype in DTYPES)) for name, times in found.items())
+    return _lines(found, DTYPES)
 
 
-def _sorted(lines: Any) -> list[Line]:
+def _lines(found: dict[str, dict[str, tuple[float, float]]], series: Iterable[str]) -> list[Line]:
+    lines = [Line(name, tuple(times.get(one) for one in series)) for name, times in found.items()]
     return sorted(lines, key=lambda line: -SUMMARY["geometric_mean"](line.gains()))
 
 

@@ -1,8 +1,6 @@
 """Checks the text of workflows, locks and messages for unsafe installation and publishing.
 
-    python tools/supply_chain.py    print the faults, and exit with 1 if there are any
-
-Called by tools/lint_ci.py. Requires:
+Called by tools/lint_ci.py, which prints the faults. Requires:
 - workflows: each installation uses a list in tools/locks/, with hashes; a job with write permissions or an identity
   token only publishes; no job has default permissions;
 - tools/locks/: every package has one version and hashes, and each list contains all its requirements;
@@ -17,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import locks
+from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -84,11 +83,6 @@ def workflow_faults(text: str) -> Iterator[str]:
                 yield f"job {name} may write or has an identity token, so it must not use: {action}"
 
 
-def normal(name: str) -> str:
-    """Returns the name normalized as in PEP 503."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def lock_faults(text: str, inputs: str) -> Iterator[str]:
     """Yields the faults of a list in tools/locks, made from the requirements `inputs`."""
     pinned = {}
@@ -102,9 +96,9 @@ def lock_faults(text: str, inputs: str) -> Iterator[str]:
         elif len(words) == 1:
             yield f"has no hash of {words[0]}"
         else:
-            pinned[normal(match[1])] = match[2]
+            pinned[canonicalize_name(match[1])] = match[2]
     for name, operator, version in re.findall(r"^([\w.-]+)(?:(==|>=)(\S+))?$", inputs, re.MULTILINE):
-        found = pinned.get(normal(name))
+        found = pinned.get(canonicalize_name(name))
         if found is None or (operator == "==" and found != version):
             yield f"has {found or 'no version'} of {name}, expected {name}{operator}{version}: run `make locks`"
 
@@ -149,14 +143,3 @@ def faults() -> list[str]:
         path = locks.FOLDER / f"{name}.txt"
         look(path, lock_faults(path.read_text(), "".join(file.read_text() for file in lock.inputs())))
     return found
-
-
-def main() -> None:
-    found = faults()
-    print("\n".join(found))
-    if found:
-        raise SystemExit("convt_ext: the supply chain has the faults above")
-
-
-if __name__ == "__main__":
-    main()

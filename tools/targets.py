@@ -14,6 +14,7 @@ pyproject.toml configures cibuildwheel. tools/cuda_toolkit.py lists the architec
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
@@ -21,8 +22,9 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+from required import require
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -31,7 +33,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 IMAGE = "manylinux_cuda/manylinux_2_28_{machine}_cuda{cuda}:2026.06.30-1"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Target:
     cuda: str  # "12.9"
     is_default: bool  # its wheel has no local version and is uploaded to the package index
@@ -56,13 +58,12 @@ class Target:
             f"set it to the image's full name, REGISTRY/{IMAGE} with the registry's host for REGISTRY "
             "(for the workflows: the repository variable of that name)"
         )
-        if not text:
-            raise SystemExit(f"convt_ext: MANYLINUX_IMAGE is not set: {remedy}")
+        require(text, f"MANYLINUX_IMAGE is not set: {remedy}")
         # Without a host with a dot or a port, docker uses its default registry.
-        if not re.match(r"[\w-]*[.:][\w.:-]*/", text):
-            raise SystemExit(f"convt_ext: MANYLINUX_IMAGE={text} names no registry: {remedy}")
-        if not re.search(r"(:\d{4}\.\d\d\.\d\d-\d+|@sha256:[0-9a-f]{64})$", text):
-            raise SystemExit(f"convt_ext: MANYLINUX_IMAGE={text} ends in no dated tag or digest: {remedy}")
+        has_host = re.match(r"[\w-]*[.:][\w.:-]*/", text)
+        require(has_host, f"MANYLINUX_IMAGE={text} names no registry: {remedy}")
+        is_pinned = re.search(r"(:\d{4}\.\d\d\.\d\d-\d+|@sha256:[0-9a-f]{64})$", text)
+        require(is_pinned, f"MANYLINUX_IMAGE={text} ends in no dated tag or digest: {remedy}")
         return text.format(machine=machine, cuda=self.cuda.replace(".", "_"))
 
 
@@ -71,20 +72,14 @@ RUNNERS = {"x86_64": "ubuntu-24.04"}  # aarch64 is "ubuntu-24.04-arm", once a wh
 
 
 def find_target(cuda: str) -> Target:
-    for target in TARGETS:
-        if target.cuda == cuda:
-            return target
-    known = ", ".join(target.cuda for target in TARGETS)
-    raise SystemExit(f"convt_ext: there is no wheel for CUDA {cuda!r}: choose one of {known}")
-
-
-def facts(target: Target) -> dict[str, str | bool]:
-    return {"cuda": target.cuda, "tag": target.tag, "is_default": target.is_default}
+    known = {target.cuda: target for target in TARGETS}
+    require(cuda in known, f"there is no wheel for CUDA {cuda!r}: choose one of {', '.join(known)}")
+    return known[cuda]
 
 
 def github_matrix() -> dict[str, list[dict[str, str | bool]]]:
-    jobs = [
-        {**facts(target), "machine": machine, "runner": runner}
+    jobs: list[dict[str, str | bool]] = [
+        {**dataclasses.asdict(target), "tag": target.tag, "machine": machine, "runner": runner}
         for target in TARGETS
         for machine, runner in RUNNERS.items()
     ]

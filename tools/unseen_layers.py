@@ -34,33 +34,9 @@ MOST_BYTES = 256 * 2**20  # input and output in float32
 SIZES = (4, 512)  # height and width of an input
 _BATCHES = (1, 1, 1, 1, 2, 2, 3, 4, 4, 6, 8, 8, 12, 16, 16, 24, 32, 32, 48, 64, 64, 96, 128)
 _CHANNELS = (
-    8,
-    16,
-    24,
-    32,
-    32,
-    40,
-    48,
-    56,
-    64,
-    64,
-    80,
-    96,
-    100,
-    128,
-    128,
-    160,
-    192,
-    256,
-    256,
-    320,
-    384,
-    512,
-    512,
-    768,
-    1024,
-)
-_COMMON = ("k4s2p1", "k2s2", "k3s2p1op1", "k3s1p1")
+    8, 16, 24, 32, 32, 40, 48, 56, 64, 64, 80, 96, 100, 128, 128, 160, 192, 256, 256, 320, 384, 512, 512, 768, 1024,
+)  # fmt: skip
+_COMMON = {"k4s2p1": (4, 2, 1, 0), "k2s2": (2, 2, 0, 0), "k3s2p1op1": (3, 2, 1, 1), "k3s1p1": (3, 1, 1, 0)}
 _TRIES = 10_000  # maximum draws of one layer; most parents need a few
 
 
@@ -130,11 +106,8 @@ def random_layer(draw: Random) -> Layer:
 def _draw_kernel(draw: Random) -> tuple[tuple[int, int], ...]:
     """Returns kernel, stride, padding, output_padding and dilation, each as (height, width)."""
     word = draw.choices((*_COMMON, "other"), (22, 18, 15, 15, 30))[0]
-    if word != "other":
-        numbers = {"k4s2p1": (4, 2, 1, 0), "k2s2": (2, 2, 0, 0), "k3s2p1op1": (3, 2, 1, 1), "k3s1p1": (3, 1, 1, 0)}[
-            word
-        ]
-        k, s, p, op = ((number, number) for number in numbers)
+    if word in _COMMON:
+        k, s, p, op = ((number, number) for number in _COMMON[word])
         return k, s, p, op, (1, 1)
     vertical = _draw_axis(draw)
     horizontal = vertical if draw.random() < 0.7 else _draw_axis(draw)

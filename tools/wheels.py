@@ -16,6 +16,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+from required import require
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 SITE = CHECKOUT / "build/site"
 BINARY = "convt_ext/libconvt_ext.so"
@@ -32,18 +34,13 @@ def holds_digest(wheel: Path, digest: str) -> bool:
 
 
 def find_wheel(folder: str = "dist") -> Path:
-    """Returns the wheel in that folder that was built from this tree.
-
-    Raises:
-        FileNotFoundError: there is no such wheel.
-    """
+    """Returns the wheel in that folder that was built from this tree; exits if there is none."""
     wheels = sorted((CHECKOUT / folder).glob("convt_ext-*.whl"))
     digest = tree_digest()
-    for wheel in wheels:
-        if holds_digest(wheel, digest):
-            return wheel
-    have = f"{', '.join(wheel.name for wheel in wheels)} of other sources" if wheels else "no wheel"
-    raise FileNotFoundError(f"{folder}/ contains {have}; the tree is {digest}: run `make build`")
+    current = [wheel for wheel in wheels if holds_digest(wheel, digest)]
+    others = f"{', '.join(wheel.name for wheel in wheels)} of other sources" if wheels else "no wheel"
+    require(current, f"{folder}/ contains {others}; the tree is {digest}: run `make build`")
+    return current[0]
 
 
 def install(wheel: Path) -> None:
@@ -58,10 +55,7 @@ def main() -> None:
     task, *folder = sys.argv[1:] or [""]
     if task not in ("path", "install") or len(folder) > 1:
         raise SystemExit(__doc__)
-    try:
-        wheel = find_wheel(*folder)
-    except FileNotFoundError as error:
-        raise SystemExit(f"convt_ext: {error}") from None
+    wheel = find_wheel(*folder)
     if task == "path":
         print(wheel)
     else:

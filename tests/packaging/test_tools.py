@@ -36,6 +36,16 @@ def test_changes_of_the_planner(tools):
         assert change.after in after
 
 
+def test_known_changes_are_of_this_code(tools):
+    """An entry of code that no longer exists is removed from known_mutations.txt."""
+    tool = tools("mutate_planner")
+    sources = [path for pattern in tool.FILES for path in (CHECKOUT / "kernels").glob(f"*/{pattern}")]
+    of_planner = {change.words for path in sources for change in tool.changes_of(path.name, path.read_text())}
+    of_python = {line.strip() for path in (CHECKOUT / "convt_ext").rglob("*.py") for line in path.open()}
+    known = [line for line in tool.KNOWN.read_text().splitlines() if " -> " in line]
+    assert [line for line in known if line not in of_planner and line.split(" -> ")[0] not in of_python] == []
+
+
 def test_arguments_for_pip(tools, monkeypatch):
     words = tools("install_torch").pip_words
     monkeypatch.setenv("TORCH_CPU_INDEX", "file:///index")
