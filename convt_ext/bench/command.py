@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"layers: names, globs or all (default kb*, with --csv all): {names}",
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="read the layers from a CSV file of model layers")
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help="read layers of one to three dimensions from a CSV file"
+    )
     parser.add_argument(
         "--directions",
         type=list_of("--directions", DIRECTIONS),
@@ -73,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=list_of("--layouts", LAYOUTS),
         default=list(LAYOUTS),
         metavar="LIST",
-        help="nchw, nhwc (default both)",
+        help="nchw (contiguous), nhwc (channels_last, not in one dimension) (default both)",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="result file (default below benchmarks/results)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the rows as a picture (.png, .svg, .pdf)")
@@ -177,6 +179,8 @@ def measure(
         with_errors=not args.no_errors,
         with_first_calls=args.race == "on",
     )
+    if settings.num_rows == 0:
+        return refuse("--layouts: one-dimensional layers have no nhwc")
     description = describe_run(gpu, argv)
     file = ResultFile(args.out or default_path(gpu, description["date"]), description)
     console = report.make_console()
