@@ -322,8 +322,10 @@ def test_older_rows_name_the_implementation_by_the_kernel():
 
 def test_parts_are_of_what_has_several_values():
     found = parts(ROWS)
-    assert list(found) == ["all", "nchw", "nhwc", "fwd", "dx"]
-    assert [len(rows) for rows in found.values()] == [7, 5, 2, 5, 2]
+    assert list(found) == ["all", "fwd", "dx", "nchw", "nhwc", "fwd nchw", "dx nchw", "fwd nhwc"]
+    assert [len(rows) for rows in found.values()] == [7, 5, 2, 5, 2, 3, 2, 2]
+    assert list(parts(ROWS[:3])) == ["all", "fwd", "dx"]
+    assert list(parts(ROWS[:1])) == ["all"]
 
 
 def test_a_kept_file_is_summed_up_without_a_gpu(tmp_path, capsys, no_gpu):
@@ -344,6 +346,8 @@ def test_a_kept_file_is_summed_up_without_a_gpu(tmp_path, capsys, no_gpu):
     assert [cell.strip() for cell in line.split("│")[1:-1]] == [
         *("all", "5", "4", "3", "2", "1", "1.135x", "1.172x", "0.50x", "0.06", "0.08")
     ]
+    (line,) = (line for line in text.splitlines() if line.startswith("│ fwd nhwc"))
+    assert [cell.strip() for cell in line.split("│")[2:-3]] == ["2", "1", "1", "1", "1", "0.707x", "0.500x", "0.50x"]
 
 
 # ---- result files
