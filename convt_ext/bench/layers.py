@@ -47,11 +47,8 @@ class Layer:
     @property
     def output_size(self) -> Sizes:
         """The output's size along each axis."""
-
-        def axis(i: int) -> int:
-            return (self.size[i] - 1) * self.s[i] - 2 * self.p[i] + self.d[i] * (self.k[i] - 1) + self.op[i] + 1
-
-        return tuple(map(axis, range(self.dims)))
+        axes = zip(self.size, self.k, self.s, self.p, self.op, self.d, strict=True)
+        return tuple((size - 1) * s - 2 * p + d * (k - 1) + op + 1 for size, k, s, p, op, d in axes)
 
     @property
     def input_shape(self) -> Sizes:
