@@ -204,7 +204,7 @@ class _Watcher(TorchFunctionMode):
         batched, weight, bias, directions = decision
         needs_grad_mask = grad_mask_of(input, *call[1:3])
         problem = planner.Problem.of_call(batched, weight, bias is not None, directions.arguments, numbers)
-        rates = rates_for(numbers, self.device_name) if self._floors and dims < 3 else None
+        rates = rates_for(numbers, self.device_name) if self._floors else None
         for direction, bit in ((choices.FORWARD, 0), (choices.GRAD_INPUT, 1), (choices.GRAD_WEIGHT, 2)):
             if bit == 0 or needs_grad_mask & bit:
                 answer = _answer(directions, problem, direction, asked[0])
@@ -234,11 +234,11 @@ def _answer(
 
 def _floor(problem: planner.Problem, direction: int, rates: Rates) -> float:
     """Returns the floor of one direction as the benchmark computes it, in the requested class."""
-    batch, c_in, h_in, w_in = problem.input_size
+    batch, c_in, *depth, h_in, w_in = problem.input_size
     c_out = problem.weight_size[1] * problem.groups
     layer = Layer(
         "", batch, c_in, c_out, h_in, w_in, tuple(problem.weight_size[2:]), problem.stride, problem.padding,
-        problem.output_padding, problem.groups, problem.dilation, problem.has_bias,
+        problem.output_padding, problem.groups, problem.dilation, problem.has_bias, *depth,
     )  # fmt: skip
     word = "f64" if problem.dtype is torch.float64 else CLASSES[problem.code]
     precision = "f16" if word == "half" else word  # bfloat16 has the rates of float16

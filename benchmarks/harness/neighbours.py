@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from convt_ext.bench.layers import Layer, Pair, select_layers
+from convt_ext.bench.layers import Layer, Sizes, select_layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,11 +42,11 @@ BASES: tuple[Layer, ...] = (
 )
 
 
-def _both(pair: Pair, step: int) -> Pair:
+def _both(pair: Sizes, step: int) -> Sizes:
     return pair[0] + step, pair[1] + step
 
 
-def _of_width(pair: Pair, step: int) -> Pair:
+def _of_width(pair: Sizes, step: int) -> Sizes:
     return pair[0], pair[1] + step
 
 

@@ -53,11 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"layers: names, globs or all (default kb*, with --csv all): {names}",
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="read the layers from a CSV file of model layers")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="read layers of 1 to 3 dimensions from a CSV file")
     for option, allowed, default, which in (
         ("--directions", DIRECTIONS, ["fwd"], "fwd"),
         ("--precisions", _PRECISIONS, ["ieee"], "ieee"),
-        ("--layouts", LAYOUTS, list(LAYOUTS), "both"),
+        ("--layouts", LAYOUTS, list(LAYOUTS), "both; one dimension has only nchw"),
     ):
         words = f"{', '.join(allowed)} (default {which})"
         parser.add_argument(option, type=list_of(option, allowed), default=default, metavar="LIST", help=words)
@@ -161,6 +161,8 @@ def measure(
         with_errors=not args.no_errors,
         with_first_calls=args.race == "on",
     )
+    if settings.num_rows == 0:
+        return refuse("--layouts: one-dimensional layers have no nhwc")
     description = describe_run(gpu, argv)
     file = ResultFile(args.out or default_path(gpu, description["date"]), description)
     console = report.make_console()

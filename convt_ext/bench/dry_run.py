@@ -14,7 +14,8 @@ import convt_ext
 from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, by_name, torch_switches
-from convt_ext.bench.operands import Operands
+from convt_ext.bench.operands import Operands, layouts_of
+from convt_ext.bench.runner import Row
 from convt_ext.dispatch import planner
 from convt_ext.dispatch import precision as precisions
 from convt_ext.environment import _extension
@@ -50,7 +51,7 @@ def print_plans(
     table.add_column("kernel")
     for layer in layers:
         shapes = ["x".join(map(str, s)) for s in (layer.input_shape, layer.weight_shape, layer.output_shape)]
-        for mode, layout in itertools.product(modes, layouts):
+        for mode, layout in itertools.product(modes, layouts_of(layer, layouts)):
             floor = floors.floor_us(layer, "fwd", mode.name, mode.itemsize, layout, floors.BY_GPU[gpu])
             estimate, kernel = _plan_cells(layer, mode, layout, gpu)
             table.add_row(escape(layer.name), *shapes, mode.name, layout, f"{floor:.1f}", estimate, escape(kernel))

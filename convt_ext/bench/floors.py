@@ -86,8 +86,8 @@ def tap_positions(size_in: int, size_out: int, kernel: int, stride: int, padding
 
 def useful_operations(layer: Layer) -> int:
     """Counts multiplications and additions of one direction; the count is equal for all three directions."""
-    height, width = (tap_positions(*axis) for axis in _axes(layer))
-    return 2 * layer.n * layer.c_in * (layer.c_out // layer.g) * height * width
+    positions = math.prod(tap_positions(*axis) for axis in _axes(layer))
+    return 2 * layer.n * layer.c_in * (layer.c_out // layer.g) * positions
 
 
 def moved_bytes(layer: Layer, direction: str, itemsize: int, layout: str) -> int:
@@ -110,8 +110,7 @@ def floor_us(layer: Layer, direction: str, precision: str, itemsize: int, layout
 
 
 def _axes(layer: Layer) -> list[tuple[int, int, int, int, int, int]]:
-    inputs = (layer.h, layer.w)
-    return list(zip(inputs, layer.output_size, layer.k, layer.s, layer.p, layer.d, strict=True))
+    return list(zip(layer.size, layer.output_size, layer.k, layer.s, layer.p, layer.d, strict=True))
 
 
 def _reached(size_in: int, size_out: int, kernel: int, stride: int, padding: int, dilation: int) -> set[int]:
@@ -121,7 +120,7 @@ def _reached(size_in: int, size_out: int, kernel: int, stride: int, padding: int
 
 
 def _reached_bytes(layer: Layer, itemsize: int, layout: str) -> int:
-    rows, columns = (_reached(*axis) for axis in _axes(layer))
+    *others, columns = (_reached(*axis) for axis in _axes(layer))
     pixel_bytes = itemsize * layer.c_out if layout == "nhwc" else itemsize
     sectors = {
         sector
@@ -129,5 +128,5 @@ def _reached_bytes(layer: Layer, itemsize: int, layout: str) -> int:
         for sector in range(column * pixel_bytes // _SECTOR_BYTES, -(-(column + 1) * pixel_bytes // _SECTOR_BYTES))
     }
     planes = layer.n if layout == "nhwc" else layer.n * layer.c_out
-    row_bytes = min(len(sectors) * _SECTOR_BYTES, layer.output_size[1] * pixel_bytes)
-    return planes * len(rows) * row_bytes
+    row_bytes = min(len(sectors) * _SECTOR_BYTES, layer.output_size[-1] * pixel_bytes)
+    return planes * math.prod(map(len, others)) * row_bytes

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-Pair = tuple[int, int]
+Sizes = tuple[int, ...]  # one number per axis: depth (volumes only), height (not in one dimension), width
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """One transposed convolution: batch, channels, input size and PyTorch's parameters."""
+    """One transposed convolution: batch, channels, input size and PyTorch's parameters. `h` is 1 in one dimension."""
 
     name: str
     n: int
@@ -26,42 +26,53 @@ class Layer:
     c_out: int
     h: int
     w: int
-    k: Pair
-    s: Pair
-    p: Pair = (0, 0)
-    op: Pair = (0, 0)
+    k: Sizes
+    s: Sizes
+    p: Sizes = (0, 0)
+    op: Sizes = (0, 0)
     g: int = 1
-    d: Pair = (1, 1)
+    d: Sizes = (1, 1)
     bias: bool = False
+    depth: int = 1
 
     @property
-    def output_size(self) -> Pair:
-        """(OH, OW)."""
-        axes = zip((self.h, self.w), self.k, self.s, self.p, self.op, self.d, strict=True)
-        height, width = ((size - 1) * s - 2 * p + d * (k - 1) + op + 1 for size, k, s, p, op, d in axes)
-        return height, width
+    def dims(self) -> int:
+        return len(self.k)
 
     @property
-    def input_shape(self) -> tuple[int, int, int, int]:
-        return self.n, self.c_in, self.h, self.w
+    def size(self) -> Sizes:
+        """The input's size along each axis."""
+        return (self.depth, self.h, self.w)[-self.dims :]
 
     @property
-    def weight_shape(self) -> tuple[int, int, int, int]:
+    def output_size(self) -> Sizes:
+        """The output's size along each axis."""
+        axes = zip(self.size, self.k, self.s, self.p, self.op, self.d, strict=True)
+        return tuple((size - 1) * s - 2 * p + d * (k - 1) + op + 1 for size, k, s, p, op, d in axes)
+
+    @property
+    def input_shape(self) -> Sizes:
+        return self.n, self.c_in, *self.size
+
+    @property
+    def weight_shape(self) -> Sizes:
         return self.c_in, self.c_out // self.g, *self.k
 
     @property
-    def output_shape(self) -> tuple[int, int, int, int]:
+    def output_shape(self) -> Sizes:
         return self.n, self.c_out, *self.output_size
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of ``conv_transpose2d`` after input, weight and bias."""
+        """Keyword arguments of the operator after input, weight and bias."""
         return {"stride": self.s, "padding": self.p, "output_padding": self.op, "groups": self.g, "dilation": self.d}
 
     def parameters(self) -> dict[str, Any]:
         """Returns the parameters as columns of a result row."""
         row = dataclasses.asdict(self)
         del row["name"]
+        if self.dims < 3:
+            del row["depth"]
         return {key: list(value) if isinstance(value, tuple) else value for key, value in row.items()}
 
     def reduced(self, batch: int, size: int) -> Layer:
@@ -118,12 +129,21 @@ def select_named(named: Sequence[Any], patterns: Iterable[str], kind: str) -> li
     return [one for one in named if one.name in chosen]
 
 
-_CSV_NUMBERS = ("N", "Cin", "Cout", "kh", "kw", "sh", "sw", "ph", "pw", "oph", "opw", "groups", "dh", "dw", "H", "W")
-CSV_COLUMNS = ("source", *_CSV_NUMBERS, "bias")
+def csv_columns(axes: str) -> tuple[str, ...]:
+    """Returns the columns of a CSV file of layers.
+
+    >>> csv_columns("w")
+    ('source', 'N', 'Cin', 'Cout', 'kw', 'sw', 'pw', 'opw', 'groups', 'dw', 'W', 'bias')
+    """
+    before, after = ([name + axis for name in names for axis in axes] for names in (("k", "s", "p", "op"), "d"))
+    return "source", "N", "Cin", "Cout", *before, "groups", *after, *axes.upper(), "bias"
+
+
+CSV_COLUMNS = csv_columns("hw")
 
 
 def read_csv(path: Path | str) -> list[Layer]:
-    """Reads layers from a CSV file with the columns of ``CSV_COLUMNS``.
+    """Reads layers from a CSV file with the columns of ``csv_columns``; those of depth and height determine the axes.
 
     The name of a layer is its source; the second layer of one source gets the suffix ``/2``, and so on.
 
@@ -134,19 +154,23 @@ def read_csv(path: Path | str) -> list[Layer]:
     seen: Counter[str] = Counter()
     with open(path, newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        missing = [column for column in CSV_COLUMNS if column not in (reader.fieldnames or ())]
+        header = set(reader.fieldnames or ())
+        axes = "".join(axis for axis in "dhw" if axis == "w" or header & {f"k{axis}", axis.upper()})
+        columns = csv_columns(axes)
+        missing = [column for column in columns if column not in header]
         if missing:
-            raise ValueError(f"--csv: {path} has no column {', '.join(missing)}; expected {','.join(CSV_COLUMNS)}")
+            raise ValueError(f"--csv: {path} has no column {', '.join(missing)}; expected {','.join(columns)}")
         for row in reader:
             source = row["source"]
             seen[source] += 1
             name = source if seen[source] == 1 else f"{source}/{seen[source]}"
             try:
-                n, c_in, c_out, k_h, k_w, s_h, s_w, p_h, p_w, op_h, op_w, groups, d_h, d_w, h, w = (
-                    int(row[column]) for column in _CSV_NUMBERS
+                numbers = {column: int(row[column]) for column in columns[1:]}
+                k, s, p, op, d = (tuple(numbers[of + axis] for axis in axes) for of in ("k", "s", "p", "op", "d"))
+                n, c_in, c_out, h, w, groups, bias, depth = (
+                    numbers.get(column, 1) for column in ("N", "Cin", "Cout", "H", "W", "groups", "bias", "D")
                 )
-                steps = (k_h, k_w), (s_h, s_w), (p_h, p_w), (op_h, op_w), groups, (d_h, d_w)
-                layers.append(Layer(name, n, c_in, c_out, h, w, *steps, bias=bool(int(row["bias"]))))
+                layers.append(Layer(name, n, c_in, c_out, h, w, k, s, p, op, groups, d, bool(bias), depth))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"--csv: {path} line {reader.line_num}: {error}") from error
     return layers

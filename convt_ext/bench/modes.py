@@ -31,7 +31,7 @@ class Mode:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """The request as keywords of `convt_ext.conv_transpose2d`."""
+        """The request as keywords of the public functions."""
         return dict(zip(("precision", "backend"), decode_request(self.requested), strict=True))
 
 

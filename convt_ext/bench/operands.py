@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -27,14 +27,15 @@ _MIN_REFERENCE_ELEMS = 4096  # the documented error bounds apply to samples of a
 class Operands:
     """The tensors of one layer; ``grad_output`` only if a gradient is measured."""
 
-    input: torch.Tensor  # [n, c_in, h, w]
+    input: torch.Tensor  # [n, c_in, h, w], [n, c_in, w] or [n, c_in, depth, h, w]; the others likewise
     weight: torch.Tensor  # [c_in, c_out / g, kh, kw]
     bias: torch.Tensor | None  # [c_out]
     grad_output: torch.Tensor | None = None  # [n, c_out, oh, ow]
 
     def in_layout(self, layout: str) -> Operands:
-        """Returns the operands with 4-D tensors in a layout (the weight too, as ``module.to(memory_format=...)``)."""
-        memory_format = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}[layout]
+        """Returns the operands with tensors in a layout (the weight too, as ``module.to(memory_format=...)``)."""
+        channels_last = torch.channels_last if self.input.dim() == 4 else torch.channels_last_3d
+        memory_format = {"nchw": torch.contiguous_format, "nhwc": channels_last}[layout]
         gradient = self.grad_output
         return Operands(
             self.input.contiguous(memory_format=memory_format),
@@ -44,10 +45,15 @@ class Operands:
         )
 
 
+def layouts_of(layer: Layer, layouts: Sequence[str]) -> list[str]:
+    """Returns those of the layouts that the layer's tensors can have: in one dimension there is no channels_last."""
+    return [layout for layout in layouts if layout == "nchw" or layer.dims > 1]
+
+
 def make_operands(
     layer: Layer, dtype: torch.dtype, device: torch.device, *, gradients: bool = False, seed: int = 0
 ) -> Operands:
-    """Makes normally distributed operands in NCHW, the same in every run on one device type."""
+    """Makes normally distributed contiguous operands, the same in every run on one device type."""
     generator = torch.Generator(device)
     generator.manual_seed(seed)
 
@@ -66,7 +72,7 @@ def torch_call(layer: Layer, direction: str, operands: Operands) -> Callable[[],
     """Returns a call of PyTorch's operator for one direction, without autograd."""
     input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
     if direction == "fwd":
-        return lambda: _torch.conv_transpose2d(input, weight, bias, **layer.arguments)
+        return lambda: _torch.CONV_TRANSPOSE[layer.dims](input, weight, bias, **layer.arguments)
     if grad_output is None:
         raise ValueError(f"direction {direction!r} needs operands with a grad_output")
     which = {"dx": 0, "dw": 1}[direction]
@@ -142,11 +148,11 @@ def _run_reference(layer: Layer, direction: str, index: torch.Tensor, part: Oper
 def needed_bytes(layer: Layer, itemsize: int, directions: tuple[str, ...]) -> int:
     """Returns an upper estimate of the memory for measuring a layer: operands in both layouts, two results, PyTorch's
     layout copies, and the float64 reference with its column matrix."""
-    image_in, image_out = layer.c_in * layer.h * layer.w, layer.c_out * math.prod(layer.output_size)
+    image_in, image_out = layer.c_in * math.prod(layer.size), layer.c_out * math.prod(layer.output_size)
     gradients = 2 if len(directions) > 1 or directions[0] != "fwd" else 0
     operands = itemsize * layer.n * (3 * image_in + (3 + gradients) * image_out)
     images = layer.n if "dw" in directions else min(layer.n, _rows_needed(min(image_in, image_out)))
-    columns = layer.c_out // layer.g * math.prod(layer.k) * layer.h * layer.w
+    columns = layer.c_out // layer.g * math.prod(layer.k) * math.prod(layer.size)
     return operands + 8 * (images * (image_in + image_out) + columns)
 
 

@@ -5,7 +5,6 @@ Needs the package rich (extra ``bench``); imported only for output.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from convt_ext.bench.runner import Row, Skipped
-from convt_ext.bench.summary import SLOWER_BY, counts, geometric_mean, parts, ratio, summarise
+from convt_ext.bench.summary import SLOWER_BY, counts, parts, ratio, summarise
 
 _MIN_WIDTH = 140  # a table written to a file or a log is not cut at 80 columns
 _NUM_CLOSEST = 10
@@ -39,16 +38,6 @@ def make_progress(console: Console) -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
-
-
-def geometric_means(rows: Sequence[Row]) -> dict[tuple[str, str, str], tuple[float, int]]:
-    """Returns the geometric mean of PyTorch's time over convt_ext's and the number of layers, for each kind of call."""
-    groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        value = ratio(row)
-        if counts(row) and value is not None:
-            groups[row["direction"], row["precision"], row["layout"]].append(value)
-    return {key: (geometric_mean(values), len(values)) for key, values in groups.items()}
 
 
 def closest_calls(rows: Sequence[Row]) -> list[Row]:
@@ -108,7 +97,7 @@ def print_calls(console: Console, rows: Sequence[Row]) -> None:
     if not found:
         return
     table = Table(title="All calls; a call that PyTorch's operator runs counts as 1", title_justify="left")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for name in ("calls", "ours", *(f"> {share:.0%} slower" for share in SLOWER_BY)):
         table.add_column(name, justify="right")
     for name in ("all, speed-up", "ours, speed-up", "ours, least", "all, ms", "PyTorch, ms"):
@@ -135,22 +124,14 @@ def print_calls(console: Console, rows: Sequence[Row]) -> None:
 
 
 def print_summary(console: Console, rows: Sequence[Row], skipped: Sequence[Skipped]) -> None:
-    """Prints geometric means, the closest calls, all calls, those that PyTorch ran, skipped rows and failures."""
-    means = geometric_means(rows)
-    if means:
-        table = Table(title="PyTorch's time / convt_ext's, geometric mean", title_justify="left")
-        for name in ("direction", "precision", "layout"):
-            table.add_column(name)
-        table.add_column("mean", justify="right")
-        table.add_column("layers", justify="right")
-        for key, (mean, number) in means.items():
-            table.add_row(*key, _colored_ratio(mean), str(number))
-        console.print(table)
-        print_rows(console, closest_calls(rows), f"The {_NUM_CLOSEST} closest calls")
+    """Prints the closest calls, the speed-ups, those that PyTorch ran, skipped rows and failures."""
+    closest = closest_calls(rows)
+    if closest:
+        print_rows(console, closest, f"The {_NUM_CLOSEST} closest calls")
     print_calls(console, rows)
     by_torch = sum(row["kernel"] == "torch" for row in rows)
     if by_torch:
-        console.print(f"{by_torch} of {len(rows)} rows run PyTorch's operator and are excluded from the means.")
+        console.print(f"{by_torch} of {len(rows)} rows run PyTorch's operator.")
     for item in skipped:
         console.print(f"skipped: {item.layer} ({item.num_rows} rows): {item.reason}", markup=False)
     print_failures(console, rows)

@@ -89,5 +89,5 @@ def replace_file(path: Path, content: dict[str, Any]) -> None:
 
 def _json(content: dict[str, Any]) -> str:
     text = json.dumps(content, indent=1, allow_nan=False)
-    # Lists of two numbers stay on one line, because people read and diff the files.
-    return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text)
+    # Lists of numbers stay on one line, because people read and diff the files.
+    return re.sub(r"\[\n[\d,\s]+\]", lambda found: json.dumps(json.loads(found[0])), text)

@@ -19,7 +19,15 @@ import convt_ext
 from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, cudnn_benchmark, torch_switches
-from convt_ext.bench.operands import Operands, Reference, make_operands, make_reference, needed_bytes, torch_call
+from convt_ext.bench.operands import (
+    Operands,
+    Reference,
+    layouts_of,
+    make_operands,
+    make_reference,
+    needed_bytes,
+    torch_call,
+)
 from convt_ext.bench.timing import Timer
 from convt_ext.dispatch import planner, routing
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
@@ -59,7 +67,11 @@ class Settings:
 
     @property
     def num_rows(self) -> int:
-        return len(self.layers) * len(self.modes) * len(self.directions) * len(self.layouts)
+        return len(self.modes) * sum(map(self.num_calls, self.layers))
+
+    def num_calls(self, layer: Layer) -> int:
+        """Returns the number of a layer's rows in one mode."""
+        return len(self.directions) * len(layouts_of(layer, self.layouts))
 
 
 def run(
@@ -77,7 +89,7 @@ def run(
             needed, free = needed_bytes(layer, dtype.itemsize, settings.directions), free_bytes()
             if free is not None and needed > free:
                 reason = f"needs about {needed / 2**30:.1f} GiB of GPU memory, {free / 2**30:.1f} GiB are free"
-                yield Skipped(layer.name, reason, len(modes) * len(settings.directions) * len(settings.layouts))
+                yield Skipped(layer.name, reason, len(modes) * settings.num_calls(layer))
                 continue
             yield from _run_dtype(settings, layer, modes, timer, rates)
 
@@ -89,7 +101,7 @@ def _run_dtype(
     operands = make_operands(layer, modes[0].dtype, settings.device, gradients=gradients)
     for direction in settings.directions:
         reference = make_reference(layer, direction, operands) if settings.with_errors else None
-        for layout in settings.layouts:
+        for layout in layouts_of(layer, settings.layouts):
             arranged = operands.in_layout(layout)
             for mode in modes:
                 row = empty_row(layer, direction, mode, layout, rates)
@@ -219,15 +231,19 @@ def our_call(layer: Layer, direction: str, mode: Mode, operands: Operands) -> Ca
     """Returns a call of convt_ext: forward by the public function, a gradient as in a backward, without autograd."""
     input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
     if direction == "fwd":
-        arguments = layer.arguments
-        return lambda: convt_ext.conv_transpose2d(input, weight, bias, **arguments, **mode.keywords)
+        function = getattr(convt_ext, f"conv_transpose{layer.dims}d")
+        arguments = {**layer.arguments, **mode.keywords}
+        return lambda: function(input, weight, bias, **arguments)
     decision = _decision(layer, mode, operands)
     if isinstance(decision, routing.Reason):
         return torch_call(layer, direction, operands)
     assert grad_output is not None
     directions = decision[3]
     compute = directions.grad_input if direction == "dx" else directions.grad_weight
-    return lambda: compute(grad_output, input, weight)
+    if layer.dims > 1:
+        return lambda: compute(grad_output, input, weight)
+    of_image = grad_output.unsqueeze(2), decision[0], decision[1]
+    return lambda: compute(*of_image).squeeze(2)
 
 
 def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> str:
@@ -252,7 +268,7 @@ def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, A
 def _decision(layer: Layer, mode: Mode, operands: Operands) -> Any:
     """Returns routing.route() of the layer's forward call, which also decides its gradients."""
     tensors = (operands.input, operands.weight, operands.bias)
-    return routing.route(*tensors, **layer.arguments, requested=mode.requested)
+    return routing.route(*tensors, **layer.arguments, requested=mode.requested, dims=layer.dims)
 
 
 def _finite_error(reference: Reference | None, result: torch.Tensor) -> float | None:

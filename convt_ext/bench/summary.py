@@ -82,10 +82,10 @@ def summarise(rows: Sequence[Row]) -> Summary | None:
 
 
 def parts(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Returns all rows, and those of each precision, layout and direction if there are several."""
+    """Returns all rows, and if there are several those of each direction, precision, layout and combination of them."""
     found = {"all": list(rows)}
-    for key in ("precision", "layout", "direction"):
-        values = list(dict.fromkeys(row[key] for row in rows))
-        if len(values) > 1:
-            found |= {value: [row for row in rows if row[key] == value] for value in values}
+    keys = [key for key in ("direction", "precision", "layout") if len({row[key] for row in rows}) > 1]
+    for chosen in [*([key] for key in keys), *([keys] if len(keys) > 1 else [])]:
+        for row in rows:
+            found.setdefault(" ".join(row[key] for key in chosen), []).append(row)
     return found

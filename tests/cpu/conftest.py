@@ -35,7 +35,8 @@ def broken(monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("no such plan")
 
-    monkeypatch.setattr(convt_ext, "conv_transpose2d", fail)
+    for dims in (1, 2, 3):
+        monkeypatch.setattr(convt_ext, f"conv_transpose{dims}d", fail)
 
 
 @pytest.fixture

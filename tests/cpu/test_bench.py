@@ -14,7 +14,7 @@ from cpu_kernels import needs_binary
 
 import convt_ext
 from convt_ext.bench import command, floors, runner
-from convt_ext.bench.layers import BUILT_IN, KERNELBENCH
+from convt_ext.bench.layers import BUILT_IN, KERNELBENCH, Layer
 from convt_ext.bench.modes import MODES
 from convt_ext.bench.operands import DIRECTIONS, Operands, needed_bytes
 from convt_ext.bench.results import ResultFile, default_path, replace_file
@@ -29,6 +29,10 @@ ROW_KEYS = [
     *("direction", "precision", "layout", "ours_us", "torch_us", "floor_us", "kernel", "chosen", "error"),
     *("torch_error", "ours_peak_bytes", "torch_peak_bytes", "first_call_ms", "retimed"),
 ]
+
+
+# A volume with kernels in every direction.
+SLICES = Layer("slices", 2, 4, 8, 4, 5, (1, 2, 2), (1, 2, 2), (0, 0, 0), (0, 0, 0), 1, (1, 1, 1), depth=3)
 
 
 class ListedTimer(FakeTimer):
@@ -59,8 +63,9 @@ def measure_one(*pairs, **changes):
 
 def test_rows_have_exactly_the_promised_keys():
     rows = measure(modes=tuple(MODES.values()), layouts=("nchw", "nhwc"), directions=DIRECTIONS)
-    assert len(rows) == len(SMALL) * len(MODES) * 2 * 3
+    assert len(rows) == (2 * len(SMALL) - 1) * len(MODES) * 3  # there is no channels_last in one dimension
     for row in rows:
+        assert row.pop("depth", None) == (3 if row["layer"] == "volume" else None)
         assert list(row) == ROW_KEYS, row.get("failure")
         assert row["kernel"] == row["chosen"] == "torch"
         assert row["error"] <= {"f16": 2e-3, "bf16": 2e-2}.get(row["precision"], 1e-5)
@@ -71,8 +76,8 @@ def test_rows_have_exactly_the_promised_keys():
 
 
 @needs_binary
-def test_gradients_are_ours_where_that_is_asked_for(pretend_gpu):
-    layer = next(layer for layer in KERNELBENCH if layer.name == "kb81")
+@pytest.mark.parametrize("layer", [KERNELBENCH[-1], SMALL[-2], SLICES], ids=lambda layer: layer.name)
+def test_gradients_are_ours_where_that_is_asked_for(pretend_gpu, layer):
     shapes = (layer.input_shape, layer.weight_shape, layer.output_shape)
     x, weight, grad_output = (torch.empty(shape, device="cuda") for shape in shapes)
     operands = Operands(x, weight, bias=None, grad_output=grad_output)
@@ -317,8 +322,10 @@ def test_older_rows_name_the_implementation_by_the_kernel():
 
 def test_parts_are_of_what_has_several_values():
     found = parts(ROWS)
-    assert list(found) == ["all", "nchw", "nhwc", "fwd", "dx"]
-    assert [len(rows) for rows in found.values()] == [7, 5, 2, 5, 2]
+    assert list(found) == ["all", "fwd", "dx", "nchw", "nhwc", "fwd nchw", "dx nchw", "fwd nhwc"]
+    assert [len(rows) for rows in found.values()] == [7, 5, 2, 5, 2, 3, 2, 2]
+    assert list(parts(ROWS[:3])) == ["all", "fwd", "dx"]
+    assert list(parts(ROWS[:1])) == ["all"]
 
 
 def test_a_kept_file_is_summed_up_without_a_gpu(tmp_path, capsys, no_gpu):
@@ -339,6 +346,8 @@ def test_a_kept_file_is_summed_up_without_a_gpu(tmp_path, capsys, no_gpu):
     assert [cell.strip() for cell in line.split("│")[1:-1]] == [
         *("all", "5", "4", "3", "2", "1", "1.135x", "1.172x", "0.50x", "0.06", "0.08")
     ]
+    (line,) = (line for line in text.splitlines() if line.startswith("│ fwd nhwc"))
+    assert [cell.strip() for cell in line.split("│")[2:-3]] == ["2", "1", "1", "1", "1", "0.707x", "0.500x", "0.50x"]
 
 
 # ---- result files

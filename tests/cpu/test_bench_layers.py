@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from bench_cpu import SMALL, FakeTimer, run_harness
+from bench_cpu import SMALL, FakeTimer, csv_text, run_harness
 from cpu_kernels import needs_binary
 from harness import neighbour_report, neighbour_summary, neighbours
 from harness.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
@@ -20,6 +21,11 @@ from convt_ext.bench.results import replace_file
 from convt_ext.environment.gpus import GPUS
 
 CPU = torch.device("cpu")
+
+
+def by_torch(layer):
+    return getattr(F, f"conv_transpose{layer.dims}d")
+
 
 # ---- layers
 
@@ -43,9 +49,20 @@ def test_csv_gives_layers_with_distinct_names(tmp_path):
     assert first == Layer("Net(a,b)", 64, 256, 64, 30, 40, (2, 3), (2, 4), (0, 1), (1, 0), 4, (1, 2), True)
 
 
+@pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
+def test_columns_of_a_csv_determine_the_axes(tmp_path, layer):
+    path = tmp_path / "layers.csv"
+    path.write_text(csv_text(layer), encoding="utf-8")
+    assert read_csv(path) == [layer]
+
+
 def test_csv_errors_name_the_column_or_line(tmp_path):
     path = tmp_path / "layers.csv"
-    for text, words in (("source,N\nx,1\n", "no column Cin"), (f"{','.join(CSV_COLUMNS)}\nx,1,2,many\n", "line 2")):
+    for text, words in (  # a depth alone is one of a volume
+        ("source,N\nx,1\n", "no column Cin"),
+        ("kd\n", "no column .*D, W"),
+        (f"{','.join(CSV_COLUMNS)}\nx,1,2,many\n", "line 2"),
+    ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=words):
             read_csv(path)
@@ -57,17 +74,17 @@ def test_csv_errors_name_the_column_or_line(tmp_path):
 @pytest.mark.parametrize("layer", SMALL, ids=lambda layer: layer.name)
 def test_useful_operations_are_the_products_that_reach_an_output(layer):
     # With ones everywhere an output is the number of products that reach it.
-    result = F.conv_transpose2d(torch.ones(layer.input_shape), torch.ones(layer.weight_shape), **layer.arguments)
+    result = by_torch(layer)(torch.ones(layer.input_shape), torch.ones(layer.weight_shape), **layer.arguments)
     assert floors.useful_operations(layer) == 2 * int(result.double().sum())
 
 
 # 8-byte elements and a multiple of 4 channels: a pixel is whole sectors in channels_last, so nothing is rounded up.
 @pytest.mark.parametrize("layer", SMALL[1:], ids=lambda layer: layer.name)
 def test_gradients_need_the_outputs_that_a_tap_reaches(layer):
-    result = F.conv_transpose2d(torch.ones(layer.input_shape), torch.ones(layer.weight_shape), **layer.arguments)
-    rows, columns = int((result[0, 0] > 0).any(1).sum()), int((result[0, 0] > 0).any(0).sum())
+    result = by_torch(layer)(torch.ones(layer.input_shape), torch.ones(layer.weight_shape), **layer.arguments)
+    reached = math.prod(len(positions.unique()) for positions in (result[0, 0] > 0).nonzero().T)
     operands = torch.Size(layer.input_shape).numel() + torch.Size(layer.weight_shape).numel()
-    needed = 8 * (operands + layer.n * layer.c_out * rows * columns)
+    needed = 8 * (operands + layer.n * layer.c_out * reached)
     assert floors.moved_bytes(layer, "dx", 8, "nhwc") == floors.moved_bytes(layer, "dw", 8, "nhwc") == needed
     assert floors.moved_bytes(layer, "dx", 8, "nchw") >= needed
 
@@ -123,7 +140,7 @@ def test_switches_are_set_and_put_back(name):
 def test_reference_slice_is_the_float64_result(layer, direction):
     operands = make_operands(layer, torch.float64, CPU, gradients=True)
     x, w = operands.input.clone().requires_grad_(), operands.weight.clone().requires_grad_()
-    result = F.conv_transpose2d(x, w, operands.bias, **layer.arguments)
+    result = by_torch(layer)(x, w, operands.bias, **layer.arguments)
     dx, dw = torch.autograd.grad(result, (x, w), operands.grad_output)
     expected = {"fwd": result.detach(), "dx": dx, "dw": dw}[direction]
     reference = make_reference(layer, direction, operands)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from bench_cpu import FakeTimer, bench
+from bench_cpu import SMALL, FakeTimer, bench, csv_text
 
 import convt_ext
 from convt_ext import __main__ as cli
@@ -248,6 +248,27 @@ def test_bench_writes_a_file_and_shows_a_table(tmp_path, capsys):
     assert "1.00x" in text
 
 
+@pytest.mark.parametrize(("layer", "layouts"), [(SMALL[-2], ["nchw"]), (SMALL[-1], ["nchw", "nhwc"])])
+def test_bench_of_one_and_three_dimensions(tmp_path, capsys, layer, layouts):
+    path, out = tmp_path / "layers.csv", tmp_path / "run.json"
+    path.write_text(csv_text(layer))
+    words = ["--csv", str(path), "--precisions", "ieee,tf32,bf16", "--default"]
+    assert bench([*words, "--dry-run"]) == 0
+    assert capsys.readouterr().out.count(f"│ {layer.name}") == 4 * len(layouts)
+    assert bench([*words, "--directions", "fwd,dx,dw", "--out", str(out)], FakeTimer(12.5)) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) == 4 * 3 * len(layouts)
+    assert {row["layout"] for row in rows} == set(layouts)
+    assert all(row["k"] == list(layer.k) and row["error"] < 2e-2 for row in rows)
+
+
+def test_one_dimension_has_no_channels_last(tmp_path, capsys):
+    path = tmp_path / "layers.csv"
+    path.write_text(csv_text(SMALL[-2]))
+    assert bench(["--csv", str(path), "--layouts", "nhwc"], FakeTimer(12.5)) == 2
+    assert "one-dimensional layers have no nhwc" in capsys.readouterr().err
+
+
 def test_bench_fails_when_a_row_fails(tmp_path, broken, capsys):
     out = tmp_path / "run.json"
     assert bench(["--csv", str(small_csv(tmp_path)), "--out", str(out), "--layouts", "nchw"], FakeTimer(12.5)) == 1
@@ -275,11 +296,9 @@ def row(layer, ours, theirs, kernel="simt_ieee_f32_8x8", layout="nchw"):
     }
 
 
-def test_summary_counts_only_our_kernels():
+def test_closest_calls_are_of_our_kernels():
     rows = [row("a", 10.0, 40.0), row("b", 10.0, 10.0), row("c", 10.0, 1.0, kernel="torch"), row("d", None, 10.0)]
     rows.append(row("a", 10.0, 20.0, layout="nhwc"))
-    means = report.geometric_means(rows)
-    assert means == {("fwd", "ieee", "nchw"): (pytest.approx(2.0), 2), ("fwd", "ieee", "nhwc"): (pytest.approx(2.0), 1)}
     closest = [(item["layer"], item["layout"]) for item in report.closest_calls(rows)]
     assert closest == [("b", "nchw"), ("a", "nhwc"), ("a", "nchw")]
 

@@ -101,6 +101,13 @@ def test_floors():
     assert [line.floor_us is None and line.us > 0 for line in unknown.lines] == [True] * 2
 
 
+def test_floors_of_volumes():
+    layer = convt_ext.ConvTranspose3d(8, 4, (1, 2, 2), (1, 2, 2), precision="exact")
+    same = Layer("", 2, 8, 4, 4, 5, (1, 2, 2), (1, 2, 2), (0,) * 3, (0,) * 3, 1, (1,) * 3, True, depth=3)
+    (line, _) = report(layer, torch.randn(2, 8, 3, 4, 5), device="H200", floors=True).lines
+    assert line.floor_us == floors.floor_us(same, "fwd", "ieee", 4, "nchw", floors.H200)
+
+
 def test_gradients_are_those_that_would_be_recorded():
     model = convt_ext.convert(Model())
     with torch.no_grad():

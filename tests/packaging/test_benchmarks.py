@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BENCHMARKS = CHECKOUT / "benchmarks"
@@ -28,6 +29,25 @@ def test_the_layers_of_networks():
     assert f"the {len(read)} layers of networks" in text
     assert f"the {len(layers.BUILT_IN)} built-in ones" in text
     assert f"({len(different)} different ones in all)" in text
+
+
+@pytest.mark.parametrize("kind", ["unseen", "depthwise", "grouped", "audio", "volume"])
+def test_a_validation_list_has_no_layer_of_a_fitting_list(kind):
+    layers = importlib.import_module("convt_ext.bench.layers")
+
+    def problem(layer):
+        """Returns batch, channels, groups and axes; an axis of length 1 that no argument changes is none."""
+        axes = zip(layer.size, layer.k, layer.s, layer.p, layer.op, layer.d, strict=True)
+        return layer.n, layer.c_in, layer.c_out, layer.g, *(axis for axis in axes if axis != (1, 1, 1, 0, 0, 1))
+
+    read = {name: layers.read_csv(BENCHMARKS / f"{kind}_{name}.csv") for name in ("validation", "fitting")}
+    validation, fitting = (list(map(problem, found)) for found in read.values())
+    assert len(set(validation)) == len(validation) >= 15
+    assert set(validation).isdisjoint(fitting)
+    for layer in read["validation"]:
+        x, weight = (torch.empty(size, device="meta") for size in (layer.input_shape, layer.weight_shape))
+        function = getattr(torch.nn.functional, f"conv_transpose{layer.dims}d")
+        assert function(x, weight, **layer.arguments).shape == layer.output_shape, layer
 
 
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("results/*.json")), ids=lambda path: path.stem)
