@@ -15,7 +15,6 @@ from convt_ext.bench import floors
 from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import Mode, by_name, torch_switches
 from convt_ext.bench.operands import Operands, layouts_of
-from convt_ext.bench.runner import Row
 from convt_ext.dispatch import planner
 from convt_ext.dispatch import precision as precisions
 from convt_ext.environment import _extension

@@ -42,9 +42,9 @@ STABLE_TORCH_LIBRARY(convt_ext, library) {
   // `wanted`: bit mask of gradients, 1 (input), 2 (weight) and 4 (bias).
   library.def("_remember(int[] numbers) -> int");
   library.def("_forward(Tensor input, Tensor weight, Tensor? bias, int call) -> Tensor");
-  // Forward with epilogue steps (convt_ext/epilogue/steps.py): an operation per step, + 256 if its operand is the next of
-  // `tensors`, and two numbers per step. The kernel fuses the steps that it supports, and a pass over the result runs
-  // the rest. `_finish` is only that pass, over a dense result. exact: every step rounds like PyTorch's separate
+  // Forward with epilogue steps (convt_ext/epilogue/steps.py): an operation per step, + 256 if its operand is the next
+  // of `tensors`, and two numbers per step. The kernel fuses the steps that it supports, and a pass over the result
+  // runs the rest. `_finish` is only that pass, over a dense result. exact: every step rounds like PyTorch's separate
   // operations.
   library.def(
       "_forward_then(Tensor input, Tensor weight, Tensor? bias, int call, int[] operations, float[] numbers, Tensor[] "
@@ -102,8 +102,9 @@ std::string build_info() {
 
 }  // namespace
 
-// convt_ext/environment/_extension.py calls these two through ctypes. The library uses no Python functions, so that one file loads
-// into every interpreter. They are not ops, because PyTorch leaks strings that an op of the stable ABI returns.
+// convt_ext/environment/_extension.py calls these two through ctypes. The library uses no Python functions, so that one
+// file loads into every interpreter. They are not ops, because PyTorch leaks strings that an op of the stable ABI
+// returns.
 extern "C" __attribute__((visibility("default"))) const char* convt_ext_build_info() {
   static const std::string info = build_info();
   return info.c_str();
