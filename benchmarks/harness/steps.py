@@ -29,6 +29,8 @@ Step = Callable[[], torch.Tensor]
 # float32 with PyTorch's default switches (TF32 in convolutions), and bfloat16 under autocast.
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
+LAYERS = (convt_ext.ConvTranspose2d, convt_ext.ConvTranspose3d)  # that conversion makes
+
 _WARM_UP = 5  # steps for algorithm search and memory allocation
 _LOOPS = 8  # loops of each side; even, so that each side runs first equally often
 _MIN_STEPS, _MAX_STEPS = 3, 500  # per loop
@@ -99,8 +101,7 @@ def make_steps(program: Program, lowered: torch.dtype | None, device: torch.devi
     layers."""
     model, inputs, target = make_model(program, device)
     converted = convt_ext.convert(copy.deepcopy(model))
-    layers = (convt_ext.ConvTranspose2d, convt_ext.ConvTranspose3d)
-    number = sum(isinstance(module, layers) for module in converted.modules())
+    number = sum(isinstance(module, LAYERS) for module in converted.modules())
     models = (converted, model)
     if program.mode == "infer":
         return [_inference_step(one, inputs, lowered) for one in models], number

@@ -51,7 +51,7 @@ def test_every_program_has_layers_to_convert_and_accepts_its_inputs(program):
     with torch.device("meta"):
         model = convt_ext.convert(program.make_model())
         result = model(*(torch.empty(shape) for shape in program.inputs))
-    assert sum(isinstance(module, convt_ext.ConvTranspose2d) for module in model.modules()) > 0
+    assert any(isinstance(module, steps.LAYERS) for module in model.modules())
     assert (result.shape[0], program.batch) == (program.inputs[0][0],) * 2
 
 
