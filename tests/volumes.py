@@ -41,6 +41,12 @@ class Layer:
         return tuple((size - 1) * s - 2 * p + d * (k - 1) + op + 1 for size, k, s, p, op, d in axes)
 
     @property
+    def has_depth_taps(self) -> bool:
+        """Whether a plane of the result has a term. `simt` has no plan for layers whose result is the bias."""
+        starts = (i * (self.s or self.k)[0] - self.p[0] for i in range(self.size[3]))
+        return any(0 <= start + k * self.d[0] < self.output[0] for start in starts for k in range(self.k[0]))
+
+    @property
     def products(self) -> int:
         return prod(self.size) * prod(self.k) // self.groups
 
@@ -79,7 +85,8 @@ def random_layer(rng: Random, most_products: int) -> Layer:
             tuple(rng.randint(0, one + 1) for one in k),
             tuple(rng.randint(0, max(pair) - 1) for pair in zip(s, d, strict=True)), d, groups,
         )  # fmt: skip
-        if min(layer.output) > 0 and layer.products <= most_products and prod(layer.output) <= 40_000:
+        small = layer.products <= most_products and prod(layer.output) <= 40_000
+        if min(layer.output) > 0 and small and layer.has_depth_taps:
             return layer
 
 

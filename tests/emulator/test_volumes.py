@@ -92,11 +92,12 @@ class Volume:
         return grad_input(oracle, self.y, self.weight, self.x.shape[2:], **names)
 
     def check_bits(self, emulated, oracle) -> None:
-        """Compares every plan of `simt`."""
+        """Compares every plan of `simt`, NaN with NaN of any bits."""
         expected, plans = self.by_oracle(oracle), emulated.plans(self.problem(), H200, "simt")
         assert plans
         for number, (kernel, tile, *_) in enumerate(plans):
-            assert_same_bits(self.run(emulated, "simt", number, self.bias), expected, (kernel, tile))
+            result = self.run(emulated, "simt", number, self.bias)
+            assert_same_bits(*(one.nan_to_num(1234.5) for one in (result, expected)), (kernel, tile))
 
     def run(self, emulated, engine: str, number: int, bias: torch.Tensor | None) -> torch.Tensor:
         """Runs that plan, with NaN in the result before."""
@@ -161,6 +162,15 @@ def test_exact_classes(emulated, layer, direction, channels_last, kind):
 def test_exact_classes_have_the_documented_bits(emulated, oracle, layer, direction, kind):
     for channels_last in (False, True):
         Volume.of(LAYERS[layer], direction, kind, channels_last, integers=False).check_bits(emulated, oracle)
+
+
+@pytest.mark.parametrize("direction", [0, 1], ids=["forward", "grad_input"])
+@pytest.mark.parametrize("layer", ["gaps", "dilated", "far", "one_plane"])
+def test_nan_reaches_exactly_its_results(emulated, oracle, layer, direction):
+    call = Volume.of(LAYERS[layer], direction, "ieee_f32", direction == 1, integers=False)
+    call.weight[0, 0, 0, 0, 0] = torch.nan
+    (call.y if direction else call.x)[-1, -1, -1, -1, -1] = torch.nan
+    call.check_bits(emulated, oracle)
 
 
 @pytest.mark.parametrize("direction", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
