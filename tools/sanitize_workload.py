@@ -30,11 +30,10 @@ from raw_ops import (
     GradientCall,
     gradient_kernels,
     kernel_names,
-    run_candidate,
     same_bits,
     tensor_core_kernels,
 )
-from volumes import call_of, expected_of, gradient_of
+from volumes import KINDS, LAYERS, PATCHES, call_of, exact_of
 
 # Several phases, phases without taps, odd sizes, groups, no bias, padding beyond the kernel; unusual and misaligned
 # strides and whole vectors; tiles of several images; chunks of taps, many chunks of channels, subsets of the W phases.
@@ -226,25 +225,36 @@ def launch_tensor_cores(short: bool) -> tuple[Counter[str], list[str]]:
     return launches, wrong
 
 
-def launch_volumes() -> list[str]:
-    """Runs the plans of three-dimensional layers, except those with clusters; returns the faults."""
+def launch_volumes(short: bool) -> list[str]:
+    """Runs the kernels of three-dimensional layers, except those with clusters; returns the faults."""
     wrong: list[str] = []
-    for layer, kind in itertools.product(("odd", "groups", "k344"), TENSOR_CORE_CLASSES):
-        for direction, channels_last in (("forward", False), ("forward", True), ("grad_input", False)):
-            call = call_of(layer, kind, channels_last)
-            if direction == "grad_input" and call.weight.shape[4] != 2:
+    patches = itertools.product(("odd",) if short else ("odd", "groups", "k344"), ("tf32", "f16") if short else KINDS)
+    layers = ("k3s2",) if short else ("k3s2", "gaps", "far", "groups_k3")
+    overlapping = itertools.product(layers, ("ieee_f32", "aten_f32") if short else CLASSES)
+    for (name, kind), direction, channels_last in itertools.product(
+        (*patches, *overlapping), DIRECTIONS, (False, True)
+    ):
+        layer, seen = {**PATCHES, **LAYERS}[name], set()
+        call = call_of(layer, kind, channels_last, direction).map(to_gpu)
+        expected = exact_of(layer, direction).to(KINDS[kind][0])
+        for index, plan in enumerate(call.candidates()):
+            way = (plan["kernel"], plan.get("splits", 1) > 1, *(plan.get(field) for field in FIELDS_OF_WAYS))
+            if way in seen or (plan["engine"] in ENGINES_OF_CLUSTERS and plan.get("splits", 1) > 1):
                 continue
-            arguments, expected = gradient_of(call) if direction == "grad_input" else ((), expected_of(call))
-            for index, plan in enumerate(call.candidates(direction=direction)):
-                if plan.get("splits", 1) == 1:
-                    result = run_candidate(direction, index, arguments) if arguments else call.run(index)
-                    if not torch.equal(result, expected):
-                        wrong.append(f"{direction} of the volume {layer}, channels_last {channels_last}: {plan}")
+            seen.add(way)
+            right = True
+            if plan["gives_grad_bias"]:
+                result, of_bias = call.run_with_bias(index)
+                right = same_bits(of_bias.cpu() + 0.0, bias_of(call.grad_output.cpu()) + 0.0)
+            else:
+                result = call.run(index)
+            if not (right and same_bits(result.cpu() + 0.0, expected + 0.0)):
+                wrong.append(f"{direction} of the volume {name}, channels_last {channels_last}: {plan}")
     return wrong
 
 
 def bias_of(grad_output: torch.Tensor) -> torch.Tensor:
-    return grad_output.double().sum((0, 2, 3)).to(grad_output.dtype)
+    return grad_output.double().sum((0, *range(2, grad_output.dim()))).to(grad_output.dtype)
 
 
 def planted() -> None:
@@ -269,7 +279,7 @@ def main() -> None:
     if torch.cuda.get_device_capability() == (9, 0):
         of_tensor_cores, wrong_tensor_cores = launch_tensor_cores(options.short)
         launches += of_tensor_cores
-        wrong += wrong_tensor_cores + launch_volumes()
+        wrong += wrong_tensor_cores + launch_volumes(options.short)
     kernels = kernel_names() + [kernel for direction in DIRECTIONS[1:] for kernel in gradient_kernels(direction)]
     if torch.cuda.get_device_capability() == (9, 0):
         kernels += tensor_core_kernels()
