@@ -91,11 +91,11 @@ class Call:
     x: torch.Tensor
     weight: torch.Tensor
     bias: torch.Tensor | None
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    output_padding: tuple[int, int] = (0, 0)
+    stride: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0)
+    output_padding: tuple[int, ...] = (0, 0)
     groups: int = 1
-    dilation: tuple[int, int] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
     precision: str = "ieee"
     channels_last: bool = False
 
@@ -130,7 +130,8 @@ class Call:
 
     def torch(self) -> torch.Tensor:
         """Returns the result of PyTorch's operator for the same tensors."""
-        return F.conv_transpose2d(self.x, self.weight, self.bias, **self.arguments)
+        call = F.conv_transpose3d if self.x.dim() == 5 else F.conv_transpose2d
+        return call(self.x, self.weight, self.bias, **self.arguments)
 
     def replace(self, **changes: Any) -> Call:
         return dataclasses.replace(self, **changes)
@@ -178,7 +179,7 @@ class GradientCall:
 
     def in_layout(self, channels_last: bool) -> GradientCall:
         """Returns the call with result and dense grad_output in that format, as `candidates` assumes."""
-        memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        memory_format = memory_format_of(channels_last, self.grad_output.dim())
         # Not `contiguous`: a tensor of one channel is dense in both formats and would keep its strides.
         grad_output = torch.empty_like(self.grad_output, memory_format=memory_format).copy_(self.grad_output)
         return self.replace(grad_output=grad_output, channels_last=channels_last)
@@ -238,6 +239,13 @@ def words_of(number: int, plan: dict[str, Any]) -> str:
 def numbered(call: Call | GradientCall, engines: Collection[str] = ()) -> list[tuple[int, str]]:
     """Returns what `forced` does, with names instead of plans."""
     return [(number, words_of(number, plan)) for number, plan in forced(call, engines)]
+
+
+def memory_format_of(channels_last: bool, dim: int) -> torch.memory_format:
+    """Returns the format of tensors with 4 or 5 axes."""
+    if not channels_last:
+        return torch.contiguous_format
+    return torch.channels_last_3d if dim == 5 else torch.channels_last
 
 
 def copy_of(tensor: torch.Tensor, device: torch.device | str | None = None) -> torch.Tensor:

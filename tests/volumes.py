@@ -1,50 +1,116 @@
-"""Three-dimensional layers with kernel = stride on a GPU, for tests and for the sanitizers' workload."""
+"""Three-dimensional layers, for tests on the host and on a GPU and for the sanitizers' workload."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from math import prod
+from random import Random
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from raw_ops import PRECISIONS, TENSOR_CORE_CLASSES, Call
+from raw_ops import CLASSES, TENSOR_CORE_CLASSES, Call, GradientCall, memory_format_of
 
-# Input size, C_out, kernel = stride, groups: nnU-Net, few and odd channels, groups, other kernels, one plane.
+KINDS = {**CLASSES, **TENSOR_CORE_CLASSES}
+Triple = tuple[int, int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """size: (N, C_in, C_out, D, H, W). Without s, the stride is the kernel."""
+
+    size: tuple[int, int, int, int, int, int]
+    k: Triple
+    s: Triple | None = None
+    p: Triple = (0, 0, 0)
+    op: Triple = (0, 0, 0)
+    d: Triple = (1, 1, 1)
+    groups: int = 1
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of PyTorch's functional."""
+        return {
+            "stride": self.s or self.k, "padding": self.p, "output_padding": self.op, "groups": self.groups,
+            "dilation": self.d,
+        }  # fmt: skip
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        axes = zip(self.size[3:], self.k, self.s or self.k, self.p, self.op, self.d, strict=True)
+        return tuple((size - 1) * s - 2 * p + d * (k - 1) + op + 1 for size, k, s, p, op, d in axes)
+
+    @property
+    def has_depth_taps(self) -> bool:
+        """Whether a plane of the result has a term. `simt` has no plan for layers whose result is the bias."""
+        starts = (i * (self.s or self.k)[0] - self.p[0] for i in range(self.size[3]))
+        return any(0 <= start + k * self.d[0] < self.output[0] for start in starts for k in range(self.k[0]))
+
+    @property
+    def products(self) -> int:
+        return prod(self.size) * prod(self.k) // self.groups
+
+
+# Kernel = stride: nnU-Net, few and odd channels, groups, other kernels, one plane.
+PATCHES = {
+    "nnunet": Layer((2, 64, 32, 16, 16, 16), (2, 2, 2)),
+    "nnunet_last": Layer((1, 320, 256, 4, 5, 6), (2, 2, 2)),
+    "odd": Layer((2, 9, 7, 3, 5, 7), (2, 2, 2)),
+    "groups": Layer((2, 32, 48, 5, 8, 10), (2, 2, 2), groups=4),
+    "k344": Layer((1, 24, 16, 4, 6, 9), (3, 4, 4)),
+    "k442": Layer((3, 16, 8, 3, 4, 12), (4, 4, 2)),
+}
+# Overlapping kernels, planes without taps, taps that are always outside, one plane, dilation, groups.
 LAYERS = {
-    "nnunet": ((2, 64, 16, 16, 16), 32, (2, 2, 2), 1),
-    "nnunet_last": ((1, 320, 4, 5, 6), 256, (2, 2, 2), 1),
-    "odd": ((2, 9, 3, 5, 7), 7, (2, 2, 2), 1),
-    "groups": ((2, 32, 5, 8, 10), 48, (2, 2, 2), 4),
-    "k344": ((1, 24, 4, 6, 9), 16, (3, 4, 4), 1),
-    "k442": ((3, 16, 3, 4, 12), 8, (4, 4, 2), 1),
+    "k3": Layer((2, 5, 6, 4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1)),
+    "k3s2": Layer((2, 6, 4, 3, 4, 5), (3, 3, 3), (2, 2, 2), (1, 1, 1), (1, 1, 1)),
+    "k4s2": Layer((1, 4, 9, 3, 3, 4), (4, 4, 4), (2, 2, 2), (1, 1, 1)),
+    "gaps": Layer((2, 3, 4, 3, 2, 3), (2, 1, 3), (4, 2, 1), op=(2, 1, 0), d=(1, 1, 2)),
+    "dilated": Layer((1, 4, 4, 5, 3, 3), (3, 2, 2), (2, 1, 1), (3, 0, 0), d=(3, 2, 1)),
+    "far": Layer((1, 4, 6, 2, 3, 4), (5, 2, 2), (1, 1, 1), (4, 0, 0), d=(2, 1, 1)),
+    "groups_k3": Layer((2, 6, 9, 3, 4, 4), (3, 2, 2), (1, 2, 2), (2, 0, 0), groups=3),
+    "one_plane": Layer((2, 5, 3, 1, 4, 6), (3, 3, 3), (2, 1, 2), (1, 1, 1)),
 }
 
 
-def integers(*size: int, dtype: torch.dtype) -> torch.Tensor:
-    """Sums of small integers are the same in every order and class."""
-    return torch.randint(-2, 3, size, device="cuda").to(dtype)
+def random_layer(rng: Random, most_products: int) -> Layer:
+    """A small layer with every argument at random."""
+    while True:
+        groups = rng.choice((1, 1, 1, 2, 3))
+        k, s = (tuple(rng.choice(values) for _ in range(3)) for values in ((1, 2, 3, 4, 5), (1, 1, 2, 3, 4)))
+        d = tuple(rng.choice((1, 1, 2, 3, one)) for one in s)
+        channels = [groups * rng.choice((1, 2, 3, 5, 8, 17)) for _ in range(2)]
+        layer = Layer(
+            (rng.choice((1, 1, 2, 3)), *channels, *(rng.choice((1, 2, 3, 4, 5, 8, 9)) for _ in range(3))), k, s,
+            tuple(rng.randint(0, one + 1) for one in k),
+            tuple(rng.randint(0, max(pair) - 1) for pair in zip(s, d, strict=True)), d, groups,
+        )  # fmt: skip
+        small = layer.products <= most_products and prod(layer.output) <= 40_000
+        if min(layer.output) > 0 and small and layer.has_depth_taps:
+            return layer
 
 
-def call_of(layer: str, kind: str, channels_last: bool) -> Call:
-    torch.manual_seed(0)
-    size, c_out, kernel, groups = LAYERS[layer]
-    dtype, precision = TENSOR_CORE_CLASSES[kind]
-    memory = torch.channels_last_3d if channels_last else torch.contiguous_format
-    x = integers(*size, dtype=dtype).contiguous(memory_format=memory)
-    weight = integers(size[1], c_out // groups, *kernel, dtype=dtype)
-    zeros, ones = (0, 0, 0), (1, 1, 1)
-    return Call(x, weight, integers(c_out, dtype=dtype), kernel, zeros, zeros, groups, ones, precision, channels_last)
+def call_of(
+    layer: Layer, kind: str, channels_last: bool, direction: str = "forward", integers: bool = True, seed: int = 0
+) -> Call | GradientCall:
+    """A call of that direction on the CPU. Sums of small integers are the same in every order and class."""
+    generator = torch.Generator().manual_seed(seed)
+    dtype, precision = KINDS[kind]
+    n, c_in, c_out, *size = layer.size
+
+    def values(*shape: int) -> torch.Tensor:
+        made = torch.randint(-2, 3, shape, generator=generator) if integers else torch.randn(shape, generator=generator)
+        return made.to(dtype)
+
+    x, weight = values(n, c_in, *size), values(c_in, c_out // layer.groups, *layer.k)
+    x = torch.empty_like(x, memory_format=memory_format_of(channels_last, 5)).copy_(x)
+    call = Call(x, weight, values(c_out), **layer.arguments, precision=precision, channels_last=channels_last)
+    if direction == "forward":
+        return call
+    return GradientCall.of(direction, call, seed + 1, integers=integers).in_layout(channels_last)
 
 
-def expected_of(call: Call) -> torch.Tensor:
-    tensors = (tensor.double() for tensor in (call.x, call.weight, call.bias))
-    return F.conv_transpose3d(*tensors, call.stride, groups=call.groups).to(call.x.dtype)
-
-
-def gradient_of(call: Call) -> tuple[tuple[Any, ...], torch.Tensor]:
-    """Returns the arguments of the input gradient, as `raw_ops.run_candidate` expects them, and the gradient."""
-    gy = integers(*expected_of(call).shape, dtype=call.x.dtype)
-    x = call.x.double().requires_grad_()
-    result = F.conv_transpose3d(x, call.weight.double(), None, call.stride, groups=call.groups)
-    expected = torch.autograd.grad(result, x, gy.double())[0].to(call.x.dtype)
-    lists = call.arguments.values()
-    return (gy, call.weight, None, *lists, PRECISIONS[call.precision], call.channels_last), expected
+@functools.lru_cache(maxsize=8)
+def exact_of(layer: Layer, direction: str) -> torch.Tensor:
+    """The result of `call_of` with integers, in float64."""
+    return call_of(layer, "ieee_f64", False, direction).torch()

@@ -34,11 +34,10 @@ from raw_ops import (
     copy_of,
     gradient_kernels,
     kernel_names,
-    run_candidate,
     same_bits,
     tensor_core_kernels,
 )
-from volumes import call_of, expected_of, gradient_of
+from volumes import KINDS, LAYERS, PATCHES, call_of, exact_of
 
 Launch = tuple[str, str | None]  # a kernel, and what is wrong with its result
 to_gpu = partial(copy_of, device="cuda")
@@ -171,19 +170,29 @@ def launch(
             yield "grad_bias", None if is_right else f"grad_bias of {name} in {dtype}"
 
 
-def launch_volumes() -> Iterator[Launch]:
-    """Runs the plans of three-dimensional layers, except those with clusters."""
-    for layer, kind in itertools.product(("odd", "groups", "k344"), TENSOR_CORE_CLASSES):
-        for direction, channels_last in (("forward", False), ("forward", True), ("grad_input", False)):
-            call = call_of(layer, kind, channels_last)
-            if direction == "grad_input" and call.weight.shape[4] != 2:
+def launch_volumes(short: bool) -> Iterator[Launch]:
+    """Runs the kernels of three-dimensional layers in every direction, except plans with clusters."""
+    patches = itertools.product(("odd",) if short else ("odd", "groups", "k344"), ("tf32", "f16") if short else KINDS)
+    layers = ("k3s2",) if short else ("k3s2", "gaps", "far", "groups_k3")
+    overlapping = itertools.product(layers, ("ieee_f32", "aten_f32") if short else CLASSES)
+    for (name, kind), direction, last in itertools.product((*patches, *overlapping), DIRECTIONS, (False, True)):
+        layer, seen = {**PATCHES, **LAYERS}[name], set()
+        call = call_of(layer, kind, last, direction).map(to_gpu)
+        exact = exact_of(layer, direction).to(KINDS[kind][0])
+        for index, plan in enumerate(call.candidates()):
+            shares_tile = plan.get("splits", 1) > 1
+            way = (plan["kernel"], shares_tile, *(plan.get(field) for field in FIELDS_OF_WAYS))
+            if way in seen or (plan["engine"] in ENGINES_OF_CLUSTERS and shares_tile):
                 continue
-            arguments, expected = gradient_of(call) if direction == "grad_input" else ((), expected_of(call))
-            for index, plan in enumerate(call.candidates(direction=direction)):
-                if plan.get("splits", 1) == 1:
-                    result = run_candidate(direction, index, arguments) if arguments else call.run(index)
-                    fault = f"{direction} of the volume {layer}, channels_last {channels_last}: {plan}"
-                    yield "volumes", None if torch.equal(result, expected) else fault
+            seen.add(way)
+            is_right = True
+            if plan["gives_grad_bias"]:
+                result, bias = call.run_with_bias(index)
+                is_right = is_equal(bias, call.grad_output.double().sum((0, 2, 3, 4)).to(bias.dtype))
+            else:
+                result = call.run(index)
+            fault = f"{direction} of the volume {name}, channels_last {last}: {plan}"
+            yield plan["kernel"], None if is_right and is_equal(result, exact) else fault
 
 
 def planted() -> None:
@@ -210,7 +219,7 @@ def main() -> None:
     if torch.cuda.get_device_capability() == (9, 0):
         kernels += tensor_core_kernels()
         runs.append(launch(names_for_tensor_cores(short), TENSOR_CORE_CLASSES.values(), DIRECTIONS, short))
-        runs.append(launch_volumes())
+        runs.append(launch_volumes(short))
     launches: Counter[str] = Counter()
     faults = []
     for kernel, fault in itertools.chain(*runs):

@@ -54,9 +54,9 @@ struct Bias {
     const int32_t first = tile.channel_tile * kPatchChannels + static_cast<int32_t>(threadIdx.x % 32);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const int32_t channel = first + 32 * k, of_plane = channel - (channel >= params.split ? params.split : 0);
-      r[k] = epilogue::bias_of<typename Shape::Element>(params, tile.group, params.bias_channels,
-                                                        of_plane >> params.paired);
+      const int32_t channel = first + 32 * k, single = channel - (channel >= params.split ? params.split : 0);
+      r[k] =
+          epilogue::bias_of<typename Shape::Element>(params, tile.group, params.bias_channels, single >> params.paired);
     }
   }
   __device__ __forceinline__ void store(uint32_t s_bias) const {
@@ -180,7 +180,6 @@ __device__ __forceinline__ void store_exchanged(const Accumulators<Shape>& acc, 
 }
 
 // channels_last. The weights' channels are permuted so that a thread holds 16 contiguous bytes.
-// kSteps: there may be steps, and channels of another plane (pair_planes()).
 template <typename Shape, bool kSteps>
 __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, const Params& params, const Tile& tile,
                                                uint32_t s_bias) {
@@ -202,12 +201,9 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
       bias[k + 1] = pair[1];
     }
     const int32_t channel = first + m * 8 * kInterleaved;
-    const int64_t of_plane = kSteps && channel >= params.split ? params.odd_channel : 0;
 #pragma unroll
     for (int tap = 0; tap < kPatchTaps; ++tap) {
-      const bool two_rows = params.kernel_w == 2;
-      const int64_t of_tap = (two_rows ? tap / 2 : 0) * params.result_stride[2] +
-                             (two_rows ? tap % 2 : tap) * params.result_stride[3] + m * 8 * kInterleaved + of_plane;
+      const int64_t of_tap = params.tap_offset[tap] + m * 8 * kInterleaved;
       constexpr int kCount = 2 * kInterleaved;
       float both[2 * kCount];
 #pragma unroll

@@ -65,7 +65,7 @@ struct Convolution {
         if (params.splits > 1) reduce_scatter_dsmem<Shape>(acc, params, share, s_source);
       }
       tile.begin += consumer * params.step;
-      if (Shape::kGathers || (params.steps.num_steps == 0 && params.split == INT32_MAX)) {
+      if (Shape::kGathers || params.steps.num_steps == 0) {
         store_tile<false>(acc, tile, share, consumer, s_bias);
       } else {
         store_tile<!Shape::kGathers>(acc, tile, share, consumer, s_bias);

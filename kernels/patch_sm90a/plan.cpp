@@ -161,7 +161,8 @@ void estimate(const StackedProblem& problem, const DeviceInfo& device, PatchForm
 bool form_of(const StackedProblem& problem, PatchForm* form) {
   const bool by_channels = is_channels_last(source_stride(problem));
   if (by_channels != is_channels_last(result_stride(problem)) || patch_source_vector(problem) == 0) return false;
-  const bool pairs = problem.w.kernel == 2 && problem.plane_rows % 2 == 0, quads = problem.w.kernel % 4 == 0;
+  const bool pairs = problem.w.kernel == 2 && problem.plane_rows % 2 == 0;
+  const bool quads = problem.w.kernel % 4 == 0 || (by_channels && problem.paired);
   if (problem.direction == Direction::kGradInput) {
     *form = PatchForm::kGather;
     return !by_channels && pairs;
@@ -176,9 +177,8 @@ bool stack_patches(const ConvTProblem& problem, StackedProblem* stacked) {
   if (!stack_planes(problem, stacked)) return false;
   const int64_t channels = problem.c_out / problem.groups;
   const int64_t blocks = ceil_div(channels, int64_t{kPatchChannels});
-  // The packing kernels alternate the planes of four taps only.
-  const bool four = problem.h.kernel * problem.w.kernel == kPatchTaps;
-  if (four && ceil_div(2 * channels, int64_t{kPatchChannels}) < 2 * blocks) pair_planes(stacked);
+  const bool pairs = problem.h.kernel == 2 && problem.w.kernel == 2;
+  if (pairs && ceil_div(2 * channels, int64_t{kPatchChannels}) < 2 * blocks) pair_channels(stacked);
   return true;
 }
 

@@ -57,19 +57,23 @@ bool stack_planes(const ConvTProblem& problem, StackedProblem* stacked) {
   return true;
 }
 
-bool pair_planes(StackedProblem* stacked) {
-  const bool last = is_channels_last(stacked->y_stride);
-  if (stacked->direction != Direction::kForward || stacked->h.kernel != 2 * stacked->plane_rows ||
-      stacked->w_stride[1] != 2 * stacked->w_plane ||
-      (last ? stacked->groups > 1 || stacked->c_out % 8 != 0 : stacked->y_stride[1] % 2 != 0)) {
-    return false;
+bool pair_channels(StackedProblem* stacked) {
+  Axis &h = stacked->h, &w = stacked->w;
+  if (stacked->direction != Direction::kForward || h.kernel != 2 * stacked->plane_rows) return false;
+  if (is_channels_last(stacked->y_stride)) {
+    if (w.kernel != 2 || stacked->groups > 1 || stacked->y_stride[3] != stacked->c_out) return false;
+    stacked->y_stride[3] *= 2;
+    w.kernel = w.stride = 1;
+    w.out = w.in;
+  } else {
+    if (stacked->w_stride[1] != 2 * stacked->w_plane || stacked->y_stride[1] % 2 != 0) return false;
+    stacked->w_stride[1] = stacked->w_plane;
+    stacked->y_stride[1] /= 2;
+    h.kernel = h.stride = stacked->plane_rows;
+    h.out /= 2;
   }
   stacked->paired = true;
   stacked->c_out *= 2;
-  stacked->w_stride[1] = stacked->w_plane;
-  if (!last) stacked->y_stride[1] /= 2;
-  stacked->h.kernel = stacked->h.stride = stacked->plane_rows;
-  stacked->h.out /= 2;
   return true;
 }
 

@@ -19,18 +19,18 @@ struct StackedProblem : ConvTProblem {
   int32_t planes;            // of the input per batch element
   int32_t plane_rows;        // tap rows per plane of the output
   int64_t x_batch, y_batch;  // elements between batch elements; x_stride[0] and y_stride[0] are between images
-  bool paired;  // see pair_planes()
+  bool paired;  // see pair_channels()
 };
 
 // Two-dimensional problems have one plane. Returns false if the tap rows of a three-dimensional weight do not have one
 // stride, or if its depth overlaps.
 bool stack_planes(const ConvTProblem& problem, StackedProblem* stacked);
 
-// Makes the two planes of taps of a forward pass channels of the output, so that few channels fill a tile. In NCDHW
-// planes alternate: channel 2 * c + p is channel c of plane p, and y_stride[1] is half of its value. In channels_last
-// the channels of plane 1 follow those of plane 0. The weight's channels always alternate. Returns false, without a
-// change, for other layers.
-bool pair_planes(StackedProblem* stacked);
+// Make two planes (NCDHW) or two columns (channels_last) of a patch channels of the output, so that few channels fill a
+// tile of a forward pass. In NCDHW, channel 2 * c + p is channel c of plane p, and y_stride[1] is half of its value. In
+// channels_last, channel p * channels + c is channel c of column p, and contiguous. Returns false, without a change,
+// for other layers.
+bool pair_channels(StackedProblem* stacked);
 
 // The rows of all planes as rows of one image. Input row r and tap row t read row
 //     r * stride - padding + t * dilation + after_row(r) + after_tap(t)

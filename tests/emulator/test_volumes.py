@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 from typing import Any
 
 import pytest
 import torch
 from emulator.calls import CLASSES, EXACT_CLASSES, H200, KINDS
+from oracle.plugin import forward, grad_input
+from raw_ops import assert_same_bits
 from torch.nn import functional as F
+from volumes import LAYERS, Layer, random_layer
 
 PATCHES = {
-    "k2": {"size": (2, 24, 40, 3, 5, 6), "k": (2, 2, 2)},
-    "k2_odd_width": {"size": (1, 8, 9, 2, 3, 7), "k": (2, 2, 2)},
-    "k2_groups": {"size": (2, 16, 24, 3, 4, 4), "k": (2, 2, 2), "groups": 2},
-    "k2_few": {"size": (2, 16, 32, 3, 4, 12), "k": (2, 2, 2)},
-    "k2_rows": {"size": (2, 8, 12, 5, 2, 9), "k": (3, 4, 2)},
-    "k4": {"size": (1, 40, 8, 2, 3, 4), "k": (4, 4, 4)},
-    "k1_depth": {"size": (3, 16, 16, 4, 3, 8), "k": (1, 2, 2)},
-}  # fmt: skip
-# Overlapping kernels, planes without taps, taps that are always outside, one plane, dilation, groups.
-LAYERS = {
-    "k3": {"size": (2, 5, 6, 4, 5, 6), "k": (3, 3, 3), "p": (1, 1, 1)},
-    "k3s2": {"size": (2, 6, 4, 3, 4, 5), "k": (3, 3, 3), "s": (2, 2, 2), "p": (1, 1, 1), "op": (1, 1, 1)},
-    "k4s2": {"size": (1, 4, 9, 3, 3, 4), "k": (4, 4, 4), "s": (2, 2, 2), "p": (1, 1, 1)},
-    "gaps": {"size": (2, 3, 4, 3, 2, 3), "k": (2, 1, 3), "s": (4, 2, 1), "op": (2, 1, 0), "d": (1, 1, 2)},
-    "dilated": {"size": (1, 4, 4, 5, 3, 3), "k": (3, 2, 2), "s": (2, 1, 1), "p": (3, 0, 0), "d": (3, 2, 1)},
-    "far": {"size": (1, 4, 6, 2, 3, 4), "k": (5, 2, 2), "p": (4, 0, 0), "d": (2, 1, 1)},
-    "groups": {"size": (2, 6, 9, 3, 4, 4), "k": (3, 2, 2), "s": (1, 2, 2), "p": (2, 0, 0), "groups": 3},
-    "k2": PATCHES["k2_odd_width"],
-}  # fmt: skip
+    "k2": Layer((2, 24, 40, 3, 5, 6), (2, 2, 2)),
+    "k2_odd_width": Layer((1, 8, 9, 2, 3, 7), (2, 2, 2)),
+    "k2_groups": Layer((2, 16, 24, 3, 4, 4), (2, 2, 2), groups=2),
+    "k2_few": Layer((2, 16, 32, 3, 4, 12), (2, 2, 2)),
+    "k2_rows": Layer((2, 8, 12, 5, 2, 9), (3, 4, 2)),
+    "k4": Layer((1, 40, 8, 2, 3, 4), (4, 4, 4)),
+    "k1_depth": Layer((3, 16, 16, 4, 3, 8), (1, 2, 2)),
+}
+LAYERS = {**LAYERS, "k2": PATCHES["k2_odd_width"]}
 
 
 @dataclasses.dataclass
@@ -45,26 +39,25 @@ class Volume:
     kind: str
 
     @classmethod
-    def of(cls, layer: dict[str, Any], direction: int, kind: str, channels_last: bool) -> Volume:
-        n, c_in, c_out, *size = layer["size"]
+    def of(cls, layer: Layer, direction: int, kind: str, channels_last: bool, integers: bool = True) -> Volume:
+        n, c_in, c_out, *size = layer.size
         generator = torch.Generator().manual_seed(1)
-        arguments = {
-            "stride": layer.get("s", (1, 1, 1) if "p" in layer else layer["k"]),
-            "padding": layer.get("p", (0, 0, 0)),
-            "output_padding": layer.get("op", (0, 0, 0)),
-            "groups": layer.get("groups", 1),
-            "dilation": layer.get("d", (1, 1, 1)),
-        }
 
-        def integers(*sizes: int) -> torch.Tensor:
-            return torch.randint(-2, 3, sizes, generator=generator).to(KINDS[kind][0])
+        def values(*sizes: int) -> torch.Tensor:
+            made = torch.randint(-2, 3, sizes, generator=generator) if integers else torch.randn(
+                sizes, generator=generator
+            )  # fmt: skip
+            return made.to(KINDS[kind][0])
 
         memory = torch.channels_last_3d if channels_last else torch.contiguous_format
-        x, weight = integers(n, c_in, *size), integers(c_in, c_out // arguments["groups"], *layer["k"])
-        y = integers(*F.conv_transpose3d(x.double(), weight.double(), **arguments).shape)
-        bias = integers(c_out) if direction == 0 else None
+        x, weight, y = (
+            values(n, c_in, *size),
+            values(c_in, c_out // layer.groups, *layer.k),
+            values(n, c_out, *layer.output),
+        )
+        bias = values(c_out) if direction == 0 else None
         x, y = x.contiguous(memory_format=memory), y.contiguous(memory_format=memory)
-        return cls(x, weight, bias, y, arguments, direction, kind)
+        return cls(x, weight, bias, y, layer.arguments, direction, kind)
 
     def problem(self) -> dict[str, Any]:
         _, dtype, precision = KINDS[self.kind]
@@ -90,6 +83,29 @@ class Volume:
         result = F.conv_transpose3d(x, weight, bias, **self.arguments)
         return torch.autograd.grad(result, (x, weight), y)[self.direction - 1] if self.direction else result.detach()
 
+    def by_oracle(self, oracle) -> torch.Tensor:
+        """The forward pass or the gradient of the input in the documented order."""
+        if self.direction == 0:
+            order = "aten" if self.kind.startswith("aten") else "ieee"
+            return forward(oracle, self.x, self.weight, self.bias, **self.arguments, order=order)
+        names = {name: value for name, value in self.arguments.items() if name != "output_padding"}
+        return grad_input(oracle, self.y, self.weight, self.x.shape[2:], **names)
+
+    def check_bits(self, emulated, oracle) -> None:
+        """Compares every plan of `simt`, NaN with NaN of any bits."""
+        expected, plans = self.by_oracle(oracle), emulated.plans(self.problem(), H200, "simt")
+        assert plans
+        for number, (kernel, tile, *_) in enumerate(plans):
+            result = self.run(emulated, "simt", number, self.bias)
+            assert_same_bits(*(one.nan_to_num(1234.5) for one in (result, expected)), (kernel, tile))
+
+    def run(self, emulated, engine: str, number: int, bias: torch.Tensor | None) -> torch.Tensor:
+        """Runs that plan, with NaN in the result before."""
+        written = (self.y, self.x, self.weight)[self.direction].fill_(torch.nan)
+        tensors = [tensor.data_ptr() if tensor is not None else 0 for tensor in (self.x, self.weight, bias, self.y)]
+        emulated.run(self.problem(), H200, engine, number, tensors, 0, None)
+        return written
+
     def check(self, emulated, engine: str) -> set[str]:
         """Runs every plan without clusters, and returns their kernels. Sums of small integers are exact."""
         expected, ran = self.expected(), set()
@@ -99,10 +115,8 @@ class Volume:
         for number, (kernel, tile, *_) in enumerate(emulated.plans(self.problem(), H200, engine)):
             if tile.get("splits", 1) > 1 and engine in ("patch_sm90a", "nhwc_sm90a"):
                 continue
-            written = (self.y, self.x, self.weight)[self.direction].fill_(torch.nan)
             bias = torch.full((self.y.shape[1],), torch.nan) if tile["gives_grad_bias"] else self.bias
-            tensors = [tensor.data_ptr() if tensor is not None else 0 for tensor in (self.x, self.weight, bias, self.y)]
-            emulated.run(self.problem(), H200, engine, number, tensors, 0, None)
+            written = self.run(emulated, engine, number, bias)
             assert torch.equal(written.double(), expected), (kernel, tile)
             assert not tile["gives_grad_bias"] or torch.equal(bias.double(), of_bias), (kernel, tile)
             ran.add(kernel)
@@ -116,7 +130,7 @@ class Volume:
 def test_patches(emulated, layer, direction, channels_last, kind):
     call = Volume.of(PATCHES[layer], direction, kind, channels_last)
     ran = call.check(emulated, "patch_sm90a")
-    assert bool(ran) == (direction == 0 or (not channels_last and PATCHES[layer]["k"][2] == 2))
+    assert bool(ran) == (direction == 0 or (not channels_last and PATCHES[layer].k[2] == 2))
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -140,3 +154,33 @@ def test_gradient_of_the_weight(emulated, layer, channels_last, kind):
 @pytest.mark.parametrize("layer", LAYERS)
 def test_exact_classes(emulated, layer, direction, channels_last, kind):
     assert Volume.of(LAYERS[layer], direction, kind, channels_last).check(emulated, "simt")
+
+
+@pytest.mark.parametrize("kind", EXACT_CLASSES)
+@pytest.mark.parametrize("direction", [0, 1], ids=["forward", "grad_input"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_exact_classes_have_the_documented_bits(emulated, oracle, layer, direction, kind):
+    for channels_last in (False, True):
+        Volume.of(LAYERS[layer], direction, kind, channels_last, integers=False).check_bits(emulated, oracle)
+
+
+@pytest.mark.parametrize("direction", [0, 1], ids=["forward", "grad_input"])
+@pytest.mark.parametrize("layer", ["gaps", "dilated", "far", "one_plane"])
+def test_nan_reaches_exactly_its_results(emulated, oracle, layer, direction):
+    call = Volume.of(LAYERS[layer], direction, "ieee_f32", direction == 1, integers=False)
+    call.weight[0, 0, 0, 0, 0] = torch.nan
+    (call.y if direction else call.x)[-1, -1, -1, -1, -1] = torch.nan
+    call.check_bits(emulated, oracle)
+
+
+@pytest.mark.parametrize("direction", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
+@pytest.mark.parametrize("seed", range(30))
+def test_random_problems(emulated, oracle, seed, direction):
+    """The documented bits; sums of integers for the gradient of the weight, whose order depends on the plan."""
+    draw = Random(f"{seed} {direction}")
+    layer, kind = random_layer(draw, 60_000), draw.choice(list(EXACT_CLASSES))
+    call = Volume.of(layer, direction, kind, draw.random() < 0.5, integers=direction == 2)
+    if direction == 2:
+        assert call.check(emulated, "simt")
+    else:
+        call.check_bits(emulated, oracle)

@@ -9,9 +9,10 @@ import oracle.plugin
 import pytest
 import torch
 from cases import CASES, LAYOUTS, STAGED_CASES, Case, each_case
-from raw_ops import CLASSES, Call, assert_same_bits
+from raw_ops import CLASSES, DIRECTIONS, Call, GradientCall, assert_same_bits, copy_of, forced, words_of
 from seeds import SEED, generator
 from served import cudnn, switch, tf32
+from volumes import call_of, random_layer
 
 each_class = pytest.mark.parametrize("kind", CLASSES)
 
@@ -56,8 +57,13 @@ def random_call(rng: random.Random, kind: str) -> tuple[Call, str]:
     return call.replace(weight=weight, bias=bias), words
 
 
-def by_oracle(module, call: Call) -> torch.Tensor:
+def by_oracle(module, call: Call | GradientCall) -> torch.Tensor:
+    """The result, or the gradient of the input."""
     on_cpu = call.map(torch.Tensor.cpu)
+    if isinstance(on_cpu, GradientCall):
+        tensors, names = (on_cpu.grad_output, on_cpu.other, on_cpu.call.x.shape[2:]), on_cpu.call.arguments
+        del names["output_padding"]
+        return oracle.plugin.grad_input(module, *tensors, **names)
     tensors = (on_cpu.x, on_cpu.weight, on_cpu.bias)
     return oracle.plugin.forward(module, *tensors, **call.arguments, order=call.precision)
 
@@ -73,6 +79,33 @@ def test_random_problems_equal_the_oracle(oracle, kind, block):
         assert_same_bits(call.run(), expected, problem)
         for index, plan in enumerate(call.candidates()):
             assert_same_bits(call.run(index), expected, f"{problem}, candidate {index}: {plan}")
+
+
+@each_class
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_random_volumes(oracle, kind, direction):
+    """Every candidate equals the scalar loop; the gradient of the weight is within its bound, the same on every run."""
+    rng = generator("volumes", kind, direction)
+    for _ in range(20):
+        layer, seed, channels_last = random_layer(rng, 200_000), rng.randrange(2**31), rng.random() < 0.5
+        on_cpu = call_of(layer, kind, channels_last, direction, integers=False, seed=seed)
+        call = on_cpu.map(lambda tensor: copy_of(tensor, "cuda"))
+        problem = f"CONVT_TEST_SEED={SEED}: {layer}, channels_last {channels_last}, values of seed {seed}"
+        if direction == "grad_weight":
+            changes = (torch.clone, torch.abs, torch.ones_like)
+            exact, size, terms = (on_cpu.map(torch.Tensor.double).map(change).torch() for change in changes)
+            # In float64 the exact sum is not exact; its error has the same bound.
+            unit = 2 * 2.0**-53 if kind == "ieee_f64" else 2.0**-24
+            half_unit = {"ieee_f16": 2.0**-11, "ieee_bf16": 2.0**-8}.get(kind, 0.0)
+            bound = 1.001 * ((terms + 2) * unit * size + half_unit * exact.abs()) + 2.0**-25 * (kind == "ieee_f16")
+        else:
+            expected = by_oracle(oracle, on_cpu)
+        for number, plan in forced(call):
+            result, words = call.run(number), f"{problem}, {words_of(number, plan)}"
+            if direction == "grad_weight":
+                assert ((result.cpu().double() - exact).abs() <= bound).all(), words
+                expected = call.run(number)
+            assert_same_bits(result, expected, words)
 
 
 @each_class

@@ -8,6 +8,7 @@ A conftest takes the fixture with `from oracle.plugin import oracle`.
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -21,8 +22,17 @@ def oracle() -> ModuleType:
     return build.load_or_skip("_oracle")
 
 
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
+def _triple(value: int | tuple[int, ...], axes: int, depth: int) -> tuple[int, ...]:
+    """The values of three spatial axes; the depth's is `depth` if there are two."""
+    values = (value,) * axes if isinstance(value, int) else tuple(map(int, value))
+    return (depth,) * (3 - axes) + values
+
+
+def _arrays(*tensors: torch.Tensor | None) -> list[Any]:
+    """The tensors in the dtype of their sums, with three spatial axes."""
+    sums = torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
+    found = (None if t is None else t.detach().to(sums) for t in tensors)
+    return [None if t is None else (t.unsqueeze(2) if t.dim() == 4 else t).numpy() for t in found]
 
 
 def forward(
@@ -30,40 +40,38 @@ def forward(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    stride: int | tuple[int, int] = 1,
-    padding: int | tuple[int, int] = 0,
-    output_padding: int | tuple[int, int] = 0,
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
+    output_padding: int | tuple[int, ...] = 0,
     groups: int = 1,
-    dilation: int | tuple[int, int] = 1,
+    dilation: int | tuple[int, ...] = 1,
     *,
     order: str = "ieee",
 ) -> torch.Tensor:
-    """conv_transpose2d of 4-D CPU tensors with the sums in `order`; the arguments of the functional.
+    """conv_transpose2d or 3d of CPU tensors with the sums in `order`; the arguments of the functional.
 
     float16 and bfloat16 are summed in float32 and rounded once, as the kernels do. The result is contiguous.
     """
     if input.dtype not in KERNEL_DTYPES:
         raise TypeError(f"input: got {input.dtype}, expected one of {KERNEL_DTYPES}")
-    sum_dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
-    x, w, b = (None if t is None else t.detach().to(sum_dtype).numpy() for t in (input, weight, bias))
-    result = oracle.forward(
-        x, w, b, _pair(stride), _pair(padding), _pair(output_padding), groups, _pair(dilation), order
-    )
-    return torch.from_numpy(result).to(input.dtype)
+    axes = input.dim() - 2
+    lists = _triple(stride, axes, 1), _triple(padding, axes, 0), _triple(output_padding, axes, 0)
+    result = oracle.forward(*_arrays(input, weight, bias), *lists, groups, _triple(dilation, axes, 1), order)
+    return torch.from_numpy(result if axes == 3 else result[:, :, 0]).to(input.dtype)
 
 
 def grad_input(
     oracle: ModuleType,
     grad_output: torch.Tensor,
     weight: torch.Tensor,
-    input_size: tuple[int, int],
-    stride: int | tuple[int, int] = 1,
-    padding: int | tuple[int, int] = 0,
+    input_size: tuple[int, ...],
+    stride: int | tuple[int, ...] = 1,
+    padding: int | tuple[int, ...] = 0,
     groups: int = 1,
-    dilation: int | tuple[int, int] = 1,
+    dilation: int | tuple[int, ...] = 1,
 ) -> torch.Tensor:
-    """The gradient of the input of 4-D CPU tensors in the documented order, rounded once to their dtype."""
-    sum_dtype = torch.float64 if grad_output.dtype == torch.float64 else torch.float32
-    gy, w = (tensor.detach().to(sum_dtype).numpy() for tensor in (grad_output, weight))
-    result = oracle.grad_input(gy, w, input_size, _pair(stride), _pair(padding), groups, _pair(dilation))
-    return torch.from_numpy(result).to(grad_output.dtype)
+    """The gradient of the input of CPU tensors in the documented order, rounded once to their dtype."""
+    axes = grad_output.dim() - 2
+    lists = _triple(input_size, axes, 1), _triple(stride, axes, 1), _triple(padding, axes, 0)
+    result = oracle.grad_input(*_arrays(grad_output, weight), *lists, groups, _triple(dilation, axes, 1))
+    return torch.from_numpy(result if axes == 3 else result[:, :, 0]).to(grad_output.dtype)
