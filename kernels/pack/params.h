@@ -29,7 +29,8 @@ struct Params {
   bool four_taps;   // all taps of a 2 x 2 kernel, contiguous
   int32_t tap_blocks, column_blocks;  // per stage
   int32_t block_taps, taps_log2;                  // taps per CTA; base-2 logarithm, rounded up
-  int32_t split;  // if not 0, the second `split` channels of GEMM N alternate with the first in the weight
+  int32_t split;  // if not 0, channel n >= split of GEMM N is channel n - split, split_offset elements further
+  int64_t split_offset;
   int32_t interleaved;  // blocks of 8 columns whose pairs are contiguous channels: 1, 2 or 4
   bool rows;       // a tap is [block_n][planes][16 bytes] instead, with tensor_swizzle()
   bool k_vectors;  // 16 contiguous bytes belong to one plane

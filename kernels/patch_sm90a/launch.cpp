@@ -39,7 +39,13 @@ patch_sm90a::Params convolve_params(const StackedProblem& problem, const PatchTi
   params.paired = problem.paired && !last;
   params.split = problem.paired && last ? weights.n_channels / 2 : INT32_MAX;
   params.bias_channels = weights.n_channels >> problem.paired;
-  params.odd_channel = !problem.paired ? 0 : problem.y_plane - (last ? params.split : problem.y_stride[1]);
+  params.odd_channel = params.paired ? problem.y_plane - problem.y_stride[1] : 0;
+  const int64_t row = params.result_stride[2], column = params.result_stride[3];
+  for (int32_t tap = 0; tap < kPatchTaps; ++tap) {
+    params.tap_offset[tap] = problem.w.kernel == 1   ? tap / 2 * params.plane_stride + tap % 2 * row
+                             : problem.w.kernel == 2 ? tap / 2 * row + tap % 2 * column
+                                                     : tap * column;
+  }
   params.kernel_w = forward ? problem.w.kernel : 1;
   params.patch_h = problem.h.kernel;
   params.patch_w = problem.w.kernel;
@@ -135,7 +141,10 @@ void launch_patch(const ConvTProblem& asked, const Plan& plan, const PatchTile& 
   if (form == PatchForm::kChannels) {
     packing.params.interleaved = static_cast<int32_t>(8 / element_bytes(problem.dtype));
   }
-  if (problem.paired && form == PatchForm::kChannels) packing.params.split = packing.params.n_channels / 2;
+  if (problem.paired && form == PatchForm::kChannels) {
+    packing.params.split = packing.params.n_channels / 2;
+    packing.params.split_offset = problem.w_stride[3];
+  }
   if (!pointers.is_packed) launch_pack(problem, plan, packing, stream);
   patch_sm90a::Params params = convolve_params(problem, tile, packing.params, pointers);
   launch_kernel(kernel, grid_of(plan, !pointers.is_packed, tile.splits), stream, params);

@@ -255,10 +255,11 @@ __device__ __forceinline__ void load_source(const Params& params, const Stages& 
 }
 
 // Byte offset of a block of a tile's weights from its first block. Blocks are 64 channels each if the kernel gathers,
-// otherwise two rows of two taps, or a row of four.
+// otherwise two rows of two taps, a row of four, or four rows of one.
 template <typename Shape>
 __device__ __forceinline__ int64_t block_place(const Params& params, int32_t block) {
   if constexpr (Shape::kGathers) return block * params.packed_tile_step;
+  if (params.kernel_w == 1) return block * params.packed_row_step;
   if (params.kernel_w != 2) return block * Shape::kBlockBytes;
   return block / 2 * params.packed_row_step + block % 2 * Shape::kBlockBytes;
 }

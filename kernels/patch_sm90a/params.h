@@ -27,11 +27,13 @@ struct Params {
   int32_t k_channels, n_channels;  // per group
   FastDivmod by_tap_rows;          // rows per plane of a patch, in the tensor that has patches
   int64_t plane_stride;            // elements between planes of a patch
-  // Result channels of two planes (pair_planes()): pairs in NCDHW, else the first `split` channels are of plane 0.
+  // Paired result channels (pair_channels()): in NCDHW alternating planes, in channels_last the halves before and from
+  // `split` on.
   bool paired;
   int32_t split, bias_channels;
-  int64_t odd_channel;  // elements to add for channels of plane 1
-  int32_t kernel_w;                // patch of a position in the result; 1 if the kernel gathers
+  int64_t odd_channel;  // elements to add for odd channels
+  int64_t tap_offset[4];  // channels_last: elements from the first tap of a tile
+  int32_t kernel_w;  // patch of a position in the result; 1 if the kernel gathers
   int32_t patch_h, patch_w;  // patch of a position in the source, if the kernel gathers; patch_h: of all planes
   int32_t source_vector;  // bytes per copy
   int32_t unit;  // contiguous results per vector store, 1 to 8

@@ -190,14 +190,13 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
 // Plans of a three-dimensional problem: those of the depth tap with most pairs of planes, for all taps.
 static void add_volume_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   if (problem.d.kernel > kMostDepthTaps) return;
-  double all = 0;
-  PlanePairs most{};
+  double all = 1;
+  PlanePairs most{0, 0, 1};
   for (int32_t tap = 0; tap < problem.d.kernel; ++tap) {
     const PlanePairs pairs = plane_pairs(problem.d, tap);
     all += pairs.count;
     if (pairs.count > most.count) most = pairs;
   }
-  if (most.count == 0) return;
   const size_t first = plans->size();
   add_simt_grad_weight_plans(pairs_problem(problem, most), device, plans);
   for (size_t i = first; i < plans->size(); ++i) {

@@ -280,15 +280,17 @@ void add_volume_plans(const ConvTProblem& problem, const DeviceInfo& device, Can
   const std::vector<PlaneSlice> slices = plane_slices(problem);
   const auto largest = std::max_element(slices.begin(), slices.end(),
                                         [&](const auto& a, const auto& b) { return products(a) < products(b); });
-  if (largest == slices.end() || largest->num_taps == 0) return;
+  if (largest == slices.end()) return;
   const bool tap_sums = served_order(problem) == Precision::kAten;
-  const ConvTProblem flat = slice_problem(problem, *largest, !tap_sums);
+  PlaneSlice planned = *largest;
+  planned.num_taps = std::max(planned.num_taps, 1);  // without any tap, the result is the bias
+  const ConvTProblem flat = slice_problem(problem, planned, !tap_sums);
   if (std::max(flat.c_in, flat.c_out) > kMostChannels) return;
   const size_t first = plans->size();
   add_simt_plans(flat, device, plans);
-  double longer = static_cast<double>(problem.batch) * (tap_sums ? largest->num_taps : 1), all = 0;
+  double longer = static_cast<double>(problem.batch) * (tap_sums ? planned.num_taps : 1), all = 0;
   for (const PlaneSlice& slice : slices) all += products(slice);
-  longer *= all / products(*largest);
+  longer *= std::max(1.0, all / products(planned));
   constexpr double kLaunchUs = 2.5;
   for (size_t i = first; i < plans->size(); ++i) {
     Plan& plan = (*plans)[i];

@@ -29,8 +29,7 @@ __device__ __forceinline__ void pack_four_taps(const Params& params, int32_t num
   const int32_t channel_tile = item % params.channel_tiles, group = item / params.channel_tiles;
   const int32_t n = channel_tile * params.block_n + channel_of_column(column, params.interleaved);
   const int32_t k = (chunk * planes + plane) * kChannels;
-  const auto* g_first =
-      static_cast<const Element*>(params.w) + group * params.group_stride + source_channel(params, n) * params.n_stride;
+  const auto* g_first = static_cast<const Element*>(params.w) + group * params.group_stride + n * params.n_stride;
   Element r[kChannels][kTaps];
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {

@@ -78,10 +78,10 @@ __device__ __forceinline__ void store_channels(char* g_tap, int32_t vector, int3
   }
 }
 
-// The weight's channel for a channel of GEMM N, in units of n_stride.
-__device__ __forceinline__ int32_t source_channel(const Params& params, int32_t n) {
-  if (params.split == 0) return n;
-  return n < params.split ? 2 * n : 2 * (n - params.split) + 1;
+// Element offset of a channel of GEMM N in the weight.
+__device__ __forceinline__ int64_t channel_offset(const Params& params, int32_t n) {
+  const bool second = params.split > 0 && n >= params.split;
+  return (second ? n - params.split : n) * params.n_stride + (second ? params.split_offset : 0);
 }
 
 // First column and channel of a block of kPackColumns columns and a step of K.

@@ -79,7 +79,7 @@ __device__ __forceinline__ void pack_tap(const Params& params, int32_t number) {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
       r[c] = n < params.n_channels && k + c < params.k_channels
-                 ? g_tap[(k + c) * params.k_stride + source_channel(params, n) * params.n_stride]
+                 ? g_tap[(k + c) * params.k_stride + channel_offset(params, n)]
                  : element::to_element<Element>(0.0f);
     }
     store_channels<Traits>(g_packed, place_of_vector(params, plane, column), vectors, r);
