@@ -13,6 +13,8 @@ import torch
 from cases import Case
 from emulator.calls import CLASSES, H200, Call, in_format
 
+pytestmark = pytest.mark.slow(seconds=1)
+
 ONE_SM = (90, 1, *H200[2:])  # whose one CTA has all tiles; on many SMs each has one
 DIRECTIONS = ("forward", "grad_input")
 # How the source comes, where a tensor map describes it but for its address, and where none does.
