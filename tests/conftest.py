@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+from collections import Counter
 from pathlib import Path
 
 import gpu_evidence
@@ -42,6 +43,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # xdist would begin with the files of most tests
     if config.getoption("shard"):
         # Shards run side by side, where torch's threads for all cores in each of them wait for one another.
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
@@ -109,8 +112,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if TESTS / "gpu" in item.path.parents:
             item.add_marker(pytest.mark.gpu)
-    # The longest tests without a GPU run first, so that no worker begins one of them last.
-    items.sort(key=lambda item: 0 if item.get_closest_marker("gpu") else -_milliseconds(item))
+    # The longest files without a GPU run first, so that no worker begins one of them last.
+    times = Counter()
+    for item in items:
+        if not item.get_closest_marker("gpu"):
+            times[item.path] += _milliseconds(item)
+    items.sort(key=lambda item: -times[item.path])
     text = config.getoption("shard")
     if text:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import bench_cpu
 import pytest
 import torch
-from harness import ahead, drawn_programs, program_rows, program_sets, program_summary
+from harness import ahead, drawn_programs, program_rows, program_sets, program_summary, steps
 from harness.chains import make_chain
 from harness.drawn_programs import DRAWN
 from harness.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
@@ -69,6 +69,13 @@ def convert_that_fuses(monkeypatch):
 
     monkeypatch.setattr(convt_ext, "convert", convert)
     return asked
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    """Fewer training steps per row: other files test how steps are timed."""
+    for name, number in {"_WARM_UP": 1, "_MIN_STEPS": 1, "_LOOPS": 2}.items():
+        monkeypatch.setattr(steps, name, number)
 
 
 def measure(mode, chosen=TINY, timer=None, dtypes=("float32",)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -119,6 +119,23 @@ class Call:
         tensors = [self.x.data_ptr(), self.weight.data_ptr(), bias, self.y.data_ptr()]
         emulated.run(problem, device, self.engine, number, tensors, images, steps)
         return result
+
+    def spread_nan(self, operand: str, places: Iterable[tuple[int, ...]]) -> torch.Tensor:
+        """Writes NaN to some places of an operand; returns which results read them."""
+        marked = torch.zeros_like(getattr(self, operand))
+        for place in places:
+            getattr(self, operand)[place] = torch.nan
+            marked[place] = 1
+        ones = {name: torch.ones_like(getattr(self, name)) for name in ("x", "weight", "y")}
+        return dataclasses.replace(self, bias=None, **{**ones, operand: marked}).expected() > 0
+
+    def with_epilogue(self) -> tuple[dict[str, Any], torch.Tensor]:
+        """Steps of an epilogue (scales, a residual, a clamp), and the result in float64 after them."""
+        scales = torch.arange(self.case.c_out).remainder(3).to(self.y.dtype)
+        other = torch.empty_like(self.y).copy_(torch.arange(self.y.numel()).remainder(7).view(self.y.shape))
+        steps = {"scales": scales.data_ptr(), "results": other.data_ptr(), "low": -5.0, "high": 20.0}
+        expected = (self.expected() * scales.double()[:, None, None] + other.double()).clamp(-5, 20)
+        return {**steps, "tensors": (scales, other)}, expected
 
 
 def check(emulated, call: Call, device: tuple[int, ...], draw: int) -> None:

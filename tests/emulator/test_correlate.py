@@ -114,10 +114,7 @@ def test_nan_reaches_the_weights_that_have_it(emulated, case, kind):
     """In corners, where taps end outside of an image, and behind which a strip has no more pixels."""
     for operand, place in (("x", (0, 0, 0, 0)), ("x", (1, -1, -1, -1)), ("y", (0, 1, 0, 0)), ("y", (1, -1, -1, -1))):
         call = call_of(case, kind)
-        getattr(call, operand)[place] = torch.nan
-        marked = {name: torch.ones_like(getattr(call, name)) for name in ("x", "y")}
-        marked[operand].zero_()[place] = 1
-        reached = dataclasses.replace(call, **marked).expected() > 0
+        reached = call.spread_nan(operand, [place])
         for number in list(few_plans(emulated, call).values())[:2]:
             assert torch.equal(call.run(emulated, number, H200).isnan(), reached)
 

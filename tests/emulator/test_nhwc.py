@@ -13,6 +13,8 @@ import torch
 from cases import Case
 from emulator.calls import CLASSES, H200, Call, in_format
 
+pytestmark = pytest.mark.slow(seconds=1)
+
 ONE_SM = (90, 1, *H200[2:])  # whose one CTA has all tiles; on many SMs each has one
 DIRECTIONS = ("forward", "grad_input")
 # How the source comes, where a tensor map describes it but for its address, and where none does.
@@ -174,14 +176,7 @@ def test_nan_stays_in_its_group(emulated, direction, kind):
 
 
 def check_nan(emulated, call: Call, direction: str, places) -> None:
-    source = call.x if direction == "forward" else call.y
-    marked = torch.zeros_like(source)
-    for image, channel, h, w in places:
-        source[image, channel, h, w] = torch.nan
-        marked[image, channel, h, w] = 1
-    ones = {"x": torch.ones_like(call.x), "weight": torch.ones_like(call.weight), "y": torch.ones_like(call.y)}
-    ones["x" if direction == "forward" else "y"] = marked
-    reached = dataclasses.replace(call, bias=None, **ones).expected() > 0
+    reached = call.spread_nan("x" if direction == "forward" else "y", places)
     for key, number in list(few_plans(emulated, call).items())[::3]:
         assert torch.equal(run(emulated, call, number, 1).isnan(), reached), key
 
@@ -195,10 +190,7 @@ def test_epilogue(emulated, kind, channels_last):
         call = dataclasses.replace(
             Call.of(dataclasses.replace(GROUPS, w=8), "forward", kind, False), engine="nhwc_sm90a"
         )
-    scales = torch.arange(call.case.c_out).remainder(3).to(call.y.dtype)
-    other = torch.empty_like(call.y).copy_(torch.arange(call.y.numel()).remainder(7).view(call.y.shape))
-    expected = (call.expected() * scales.double()[:, None, None] + other.double()).clamp(-5, 20)
-    steps = {"scales": scales.data_ptr(), "results": other.data_ptr(), "low": -5.0, "high": 20.0}
+    steps, expected = call.with_epilogue()
     for key, number in list(few_plans(emulated, call).items())[-4:]:
         assert torch.equal(run(emulated, call, number, 2, steps=steps), expected), key
 

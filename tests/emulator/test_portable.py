@@ -110,15 +110,9 @@ def test_tf32_is_rounded_to_nearest(emulated, direction, channels_last):
 def test_nan_reaches_the_sums_that_have_it(emulated, direction, kind, channels_last):
     """From a corner, where taps end outside, and from the middle; in groups with fewer channels than a vector."""
     case = Case("contained", "", n=2, c_in=6, c_out=10, h=5, w=6, k=(4, 3), s=(2, 1), p=(2, 1), g=2)
-    for image, channel, h, w in ((0, 0, 0, 0), (1, 4, 2, 3)):
+    for place in ((0, 0, 0, 0), (1, 4, 2, 3)):
         call = Call.of(case, direction, kind, channels_last)
-        source = call.x if direction != "grad_input" else call.y
-        source[image, channel, h, w] = torch.nan
-        marked = torch.zeros_like(source)
-        marked[image, channel, h, w] = 1
-        ones = {"x": torch.ones_like(call.x), "weight": torch.ones_like(call.weight), "y": torch.ones_like(call.y)}
-        ones["y" if direction == "grad_input" else "x"] = marked
-        reached = dataclasses.replace(call, bias=None, **ones).expected() > 0
+        reached = call.spread_nan("y" if direction == "grad_input" else "x", [place])
         for number in call.plans(emulated):
             assert torch.equal(call.run(emulated, number).isnan(), reached)
 
@@ -129,9 +123,6 @@ def test_nan_reaches_the_sums_that_have_it(emulated, direction, kind, channels_l
 def test_epilogue(emulated, kind, channels_last, images):
     """On results that lie between each other's phases, in groups and in several launches."""
     call = Call.of(BY_NAME["groups_uneven"], "forward", kind, channels_last)
-    scales = torch.arange(call.case.c_out).remainder(3).to(call.y.dtype)
-    other = torch.empty_like(call.y).copy_(torch.arange(call.y.numel()).remainder(7).view(call.y.shape))
-    expected = (call.expected() * scales.double()[:, None, None] + other.double()).clamp(-5, 20)
-    steps = {"scales": scales.data_ptr(), "results": other.data_ptr(), "low": -5.0, "high": 20.0}
+    steps, expected = call.with_epilogue()
     for number in call.plans(emulated):
         assert torch.equal(call.run(emulated, number, images=images, steps=steps).double(), expected)

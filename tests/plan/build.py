@@ -55,34 +55,42 @@ def find_compiler() -> list[str]:
 
 
 def _module(name: str) -> tuple[list[Path], list[Path], list[str]]:
-    """Sources to compile, headers they depend on, and flags of one module."""
-    kernels = ROOT / "kernels"
-    headers = [*kernels.rglob("*.h"), *(ROOT / "tests/launch").glob("*.h"), ROOT / "tests/plan/module/values.h"]
-    headers.sort()
-    includes = ["-I", str(kernels), "-I", str(ROOT / "tests"), "-I", str(ROOT / "tests/plan")]
+    """Sources of one module alone, headers that they depend on, and flags. Sources of kernels/ are shared."""
+    kernels, tests = ROOT / "kernels", ROOT / "tests"
+    headers = [*kernels.rglob("*.h"), *(tests / "launch").glob("*.h"), tests / "plan/module/values.h"]
+    includes = ["-I", str(kernels), "-I", str(tests), "-I", str(tests / "plan")]
     if name == "_plan":
-        return [*sorted((ROOT / "tests/plan/module").glob("*.cpp")), *planners()], headers, [*includes, *TRAPS]
+        return sorted((tests / "plan/module").glob("*.cpp")), sorted(headers), [*includes, *TRAPS]
     if name == "_launches":
-        sources = [*sorted((ROOT / "tests/launch").rglob("*.cpp")), *planners(), *launchers()]
-        return sources, headers, [*includes, *TRAPS, "-isystem", str(cuda_headers())]
+        flags = [*includes, *TRAPS, "-isystem", str(cuda_headers())]
+        return sorted((tests / "launch").rglob("*.cpp")), sorted(headers), flags
     if name == "_oracle":
         # The oracle writes std::fma where it means one: no other product and sum may be fused.
         fma = ["-mfma"] if platform.machine() in ("x86_64", "AMD64") else []
-        return [ROOT / "tests/oracle/oracle.cpp"], [], ["-ffp-contract=off", *fma]
+        return [tests / "oracle/oracle.cpp"], [], ["-ffp-contract=off", *fma]
     if name == "_emulated":
         # The emulator's twins of kernels/ptx come first.
-        emulator = ROOT / "tests/emulator"
-        replaced = {kernels / "reduce/launch.cpp", kernels / "epilogue/launch.cpp"}
-        sources = [
-            *sorted(emulator.glob("*.cpp")),
-            *planners(),
-            *(path for path in launchers() if path not in replaced),
-        ]
-        headers = sorted([*headers, *kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")])
+        emulator = tests / "emulator"
+        headers += [*kernels.rglob("*.cu*"), *emulator.rglob("*.h"), *emulator.rglob("*.cuh")]
         device_code = ["-std=c++20", "-O1", "-w", "-fno-extern-tls-init"]
         flags = ["-I", str(emulator), *includes, *device_code, "-isystem", str(cuda_headers())]
-        return sources, headers, flags
+        return sorted(emulator.glob("*.cpp")), sorted(headers), flags
     raise ValueError(f"unknown module {name!r}, expected one of {', '.join(MODULES)}")
+
+
+def _shared(name: str) -> dict[Path, list[str]]:
+    """Sources of kernels/ in the module, with their flags. They are compiled once for all modules."""
+    if name == "_oracle":
+        return {}
+    flags = ["-I", str(ROOT / "kernels"), *TRAPS]
+    shared = dict.fromkeys(planners(), flags)
+    if name != "_plan":
+        cuda = ["-isystem", str(cuda_headers())]
+        shared |= {source: [*flags, *cuda] for source in launchers()}
+    if name == "_emulated":  # tests/emulator/reduce.cpp replaces these
+        for path in ("reduce/launch.cpp", "epilogue/launch.cpp"):
+            del shared[ROOT / "kernels" / path]
+    return shared
 
 
 def is_launcher(source: Path) -> bool:
@@ -156,25 +164,21 @@ def build(name: str, out: Path = DEFAULT_OUT) -> Path:
 
     sources, headers, flags = _module(name)
     includes = ["-I", pybind11.get_include(), "-I", sysconfig.get_paths()["include"]]
-    compiler = find_compiler()
-    command = [*compiler, *FLAGS, *flags, *includes]
-
+    compiler = [*find_compiler(), *FLAGS]
     out = Path(out).resolve()
-    # The planner is in two modules, compiled once for both: without the flags that only one of them has.
-    shared = set(planners()) if name in ("_plan", "_launches") else set()
-    of_planner = [*compiler, *FLAGS, "-I", str(ROOT / "kernels"), *TRAPS]
-    for folder in (name, "planner"):
+    for folder in (name, "kernels"):
         (out / folder).mkdir(parents=True, exist_ok=True)
+    shared, headers_of_shared = _shared(name), sorted((ROOT / "kernels").rglob("*.h"))
 
     def compile_source(source: Path) -> Path:
-        folder, words = ("planner", of_planner) if source in shared else (name, command)
         path = source.relative_to(ROOT).with_suffix(".o")  # names alone are not unique
-        target = out / folder / "-".join(path.parts)
-        return _make(name, [*words, "-c", str(source)], [source, *headers], target)
+        target = out / ("kernels" if source in shared else name) / "-".join(path.parts)
+        words = [*compiler, *shared.get(source, [*flags, *includes]), "-c", str(source)]
+        return _make(name, words, [source, *(headers_of_shared if source in shared else headers)], target)
 
-    planner = _locked(out / "planner.lock") if shared else contextlib.nullcontext()
-    with _locked(out / f"{name}.lock"), planner, ThreadPoolExecutor(os.cpu_count()) as pool:
-        compiled = list(pool.map(compile_source, sources))
+    kernels = _locked(out / "kernels.lock") if shared else contextlib.nullcontext()
+    with _locked(out / f"{name}.lock"), kernels, ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(compile_source, [*sources, *shared]))  # the largest first
         target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
         return _make(name, [*compiler, "-shared", *map(str, compiled)], compiled, target)
 

@@ -4,14 +4,7 @@ themselves show: tests/emulator/test_correlate.py."""
 from __future__ import annotations
 
 import pytest
-from plan.problems import (
-    BFLOAT16,
-    FLOAT32,
-    GRAD_WEIGHT,
-    HALF,
-    TF32,
-    from_row,
-)
+from plan.problems import BFLOAT16, FLOAT32, GRAD_WEIGHT, HALF, TF32, from_row
 from plan.tensor_cores import plans_of
 
 

@@ -10,16 +10,7 @@ import re
 import pytest
 from families import FAMILIES
 from large_problems import KINDS, LARGE, Large
-from plan.problems import (
-    FLOAT16,
-    FORWARD,
-    GRAD_WEIGHT,
-    H200,
-    HALF,
-    Problem,
-    from_row,
-    sizes_of,
-)
+from plan.problems import FLOAT16, FORWARD, GRAD_WEIGHT, H200, HALF, Problem, from_row, sizes_of
 from raw_ops import DIRECTIONS, DTYPES, PRECISIONS, tensor_core_kernels
 
 

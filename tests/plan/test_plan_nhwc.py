@@ -5,14 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from plan.problems import (
-    BFLOAT16,
-    FORWARD,
-    GRAD_INPUT,
-    HALF,
-    TF32,
-    from_row,
-)
+from plan.problems import BFLOAT16, FORWARD, GRAD_INPUT, HALF, TF32, from_row
 from plan.tensor_cores import CLASSES_WITH_TF32X3, plans_of
 
 engine_plans = functools.partial(plans_of, "nhwc_sm90a")

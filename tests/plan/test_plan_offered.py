@@ -1,7 +1,11 @@
-"""Every kernel instance is a candidate of some case on an H200, so what the GPU tests force there leaves none out."""
+"""Every kernel instance is a candidate of some case on an H200, so what the GPU tests force there leaves none out.
+
+`explain` describes each of these candidates.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from itertools import product
 from pathlib import Path
@@ -25,14 +29,24 @@ from raw_ops import (
     tensor_core_kernels,
 )
 
+from convt_ext.explain import _plan_lines, _tile
+
 pytestmark = needs_binary
 
 ALL_CASES = [*CASES, *STAGED_CASES]
 LAYOUTS = (False, True)  # channels_last
 
 
+def candidates(call, gpu=H200) -> list[dict]:
+    """The planner's candidates, all of which `explain` describes."""
+    plans = call.candidates(gpu)
+    text = "\n".join(_plan_lines({"plan": plans[0], "candidates": plans, "floor_us": 1.0, "torch_us": 0.0}, "a GPU"))
+    assert all(_tile(plan) and _tile(plan) in text for plan in plans)
+    return plans
+
+
 def offered(calls) -> set[str]:
-    return {plan["kernel"] for call in calls for plan in call.candidates(H200)}
+    return {plan["kernel"] for call in calls for plan in candidates(call)}
 
 
 def test_exact_kernels_of_the_forward_pass():
@@ -52,16 +66,28 @@ def test_exact_kernels_of_gradients(direction):
     assert offered(gradients) - set(tensor_core_kernels()) == set(gradient_kernels(direction))
 
 
-def tensor_core_call(case, kind: str, direction: str, channels_last: bool) -> Call | GradientCall:
-    dtype, precision = TENSOR_CORE_CLASSES[kind]
+BY_NAME = {case.name: case for case in ALL_CASES}
+
+
+@functools.cache
+def tensor_core_plans(name: str, kind: str, direction: str, channels_last: bool, gpu: str = "h200") -> list[dict]:
+    """The candidates of a case on tensor cores. Several tests read them."""
+    case, (dtype, precision) = BY_NAME[name], TENSOR_CORE_CLASSES[kind]
     call = Call.of(case, dtype, precision, channels_last, device="cpu")
-    return call if direction == "forward" else GradientCall.of(direction, call).in_layout(channels_last)
+    call = call if direction == "forward" else GradientCall.of(direction, call).in_layout(channels_last)
+    kernels = set(tensor_core_kernels())
+    return [plan for plan in candidates(call, DEVICES[gpu]) if plan["kernel"] in kernels]
+
+
+def kernels_of(names, kinds, direction: str, gpu: str = "h200") -> set[str]:
+    """The tensor-core kernels that any of the cases has as candidates."""
+    problems = product(names, kinds, (direction,), LAYOUTS)
+    return {plan["kernel"] for problem in problems for plan in tensor_core_plans(*problem, gpu)}
 
 
 @pytest.mark.parametrize("kind", TENSOR_CORE_CLASSES)
-@pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
 def test_tensor_core_kernels(kind, direction):
-    calls = (tensor_core_call(case, kind, direction, layout) for case, layout in product(ALL_CASES, LAYOUTS))
     expected = {kernel for kernel in tensor_core_kernels() if kernel.split("_")[1] == kind}
     of_weight = {kernel for kernel in expected if "_weight_" in kernel or kernel.startswith("correlate_")}
     of_input = {kernel for kernel in expected if "gather" in kernel or "grad_input" in kernel}
@@ -73,20 +99,18 @@ def test_tensor_core_kernels(kind, direction):
         expected -= of_weight
     else:
         expected -= of_input | of_weight
-    assert offered(calls) & set(tensor_core_kernels()) == expected
+    assert kernels_of(BY_NAME, [kind], direction) == expected
 
 
-@pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
 def test_portable_kernels(direction):
     """On GPUs with tensor cores other than Hopper's, too."""
-    drawn = product(CASES, HALF_AND_TF32, LAYOUTS)
-    calls = [tensor_core_call(case, kind, direction, layout) for case, kind, layout in drawn]
     expected = {kernel for kernel in portable_kernels() if ("_weight_" in kernel) is (direction == "grad_weight")}
-    assert {plan["kernel"] for call in calls for plan in call.candidates(DEVICES["a100"])} >= expected
+    assert kernels_of([case.name for case in CASES], HALF_AND_TF32, direction, "a100") == expected
 
 
 @pytest.mark.parametrize("kind", TENSOR_CORE_CLASSES)
-@pytest.mark.parametrize("direction", ["forward", "grad_input", "grad_weight"])
+@pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_and_inf_meet_every_tensor_core_kernel(kind, direction):
     """In every direction in which some case has a plan of it; and every problem of that list is served by one."""
     served: set[str] = set()
@@ -96,8 +120,7 @@ def test_nan_and_inf_meet_every_tensor_core_kernel(kind, direction):
             kernels = offered([call]) & set(tensor_core_kernels())
             assert kernels, (case.name, channels_last)
             served |= kernels
-    calls = (tensor_core_call(case, kind, direction, layout) for case, layout in product(ALL_CASES, LAYOUTS))
-    assert offered(calls) & set(tensor_core_kernels()) - served == set()
+    assert kernels_of(BY_NAME, [kind], direction) - served == set()
 
 
 @pytest.mark.parametrize("short", [False, True])
@@ -105,10 +128,8 @@ def test_the_sanitizers_problems_meet_every_tensor_core_kernel(short, monkeypatc
     """Of the short list too, where a kernel whose sums a cluster adds is left out."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
     workload = importlib.import_module("sanitize_workload")
-    by_name = {case.name: case for case in ALL_CASES}
     met = set()
-    for name in workload.names_for_tensor_cores(short):
-        for kind, direction, layout in product(TENSOR_CORE_CLASSES, DIRECTIONS, LAYOUTS):
-            call = tensor_core_call(by_name[name], kind, direction, layout)
-            met |= {plan["kernel"] for plan in call.candidates(H200) if not short or workload.in_short(name, plan)}
+    for name, *others in product(workload.names_for_tensor_cores(short), TENSOR_CORE_CLASSES, DIRECTIONS, LAYOUTS):
+        plans = tensor_core_plans(name, *others)
+        met |= {plan["kernel"] for plan in plans if not short or workload.in_short(name, plan)}
     assert set(tensor_core_kernels()) - met == set()

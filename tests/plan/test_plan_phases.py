@@ -71,25 +71,6 @@ def test_positions_and_progressions_are_as_documented(plan_module, axis):
     assert sum(counts) == axis["kernel"]  # every tap belongs to exactly one phase
 
 
-def test_phases_without_a_tap(plan_module):
-    """kb81: stride 5, dilation 2, kernel 3 leaves two of five phases without a tap."""
-    axis = make_axis(64, kernel=3, stride=5, padding=1, dilation=2)
-    assert [plan_module.make_phase(axis, phase)["num_taps"] for phase in range(5)] == [0, 1, 0, 1, 1]
-    # gcd(4, 2) = 2: the taps of a phase are 2 apart, and odd phases (padding 0) have none.
-    axis = make_axis(3, kernel=5, stride=4, dilation=2)
-    assert [taps_of(plan_module.make_phase(axis, phase)) for phase in range(4)] == [
-        [(0, 0), (2, -1), (4, -2)],
-        [],
-        [(1, 0), (3, -1)],
-        [],
-    ]
-
-
-def test_a_stride_beyond_the_output_leaves_phases_without_a_position(plan_module):
-    axis = make_axis(1, kernel=3, stride=7)
-    assert [plan_module.num_positions(axis, phase) for phase in range(7)] == [1, 1, 1, 0, 0, 0, 0]
-
-
 def test_the_largest_axis(plan_module):
     """fits_axis admits what 32 bits can plan, and no more."""
     limit = 2**29
