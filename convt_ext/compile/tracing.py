@@ -31,7 +31,7 @@ def conv_transpose(dims: int, call: tuple[Any, ...], requested: str | None, is_f
     """Traces `convt_ext.conv_transpose1d`, `conv_transpose2d` or `conv_transpose3d`; `call` is input to dilation,
     `requested` and `is_frozen` as in functional.py."""
     input = call[0]
-    decision = _route(*call, requested, is_frozen, dims)
+    decision = _route(*call, requested, is_frozen, dims)  # type: ignore[call-arg]
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None and input.dtype in routing.DTYPES:
             by_switches = _class_by_switches(input.dtype, input.get_device(), _is_exporting())

@@ -93,7 +93,7 @@ class Problem(NamedTuple):
     ) -> Problem:  # fmt: skip
         """Returns the problem of an op's tensors and `arguments`: stride to dilation, precision code, channels_last."""
         layouts = input.shape, input.stride(), weight.shape, weight.stride()
-        return cls(*layouts, has_bias, *arguments[:5], input.dtype, *arguments[5:], device)
+        return cls(*layouts, has_bias, *arguments[:5], input.dtype, *arguments[5:], device)  # type: ignore[call-arg]
 
     def tensor_bytes(self) -> int:
         """Returns the bytes of input, weight and result."""
