@@ -256,9 +256,8 @@ def _call(
     if function is not None and replaced.current(dims) is not BUILTINS[dims] and is_for_tools(dims, requested):
         return torchs_or_a_tools(dims, input, weight, bias, stride, padding, output_padding, groups, dilation)
     if is_compiling():
-        return tracing.conv_transpose(
-            dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen
-        )
+        call = input, weight, bias, stride, padding, output_padding, groups, dilation
+        return tracing.conv_transpose(dims, call, requested, is_frozen)
     copies = frozen.copies_for(input, weight, bias) if frozen.registry and dims == 2 else None
     operand = weight if copies is None else copies.weight
     decision = routing.route(
@@ -346,7 +345,7 @@ def conv_transpose2d_then(
         return apply_after(partial(torchs_or_a_tools, 2, *arguments), epilogue)
     if is_compiling():  # the compiler fuses the functions itself
         check_names(epilogue)
-        return apply(tracing.conv_transpose(2, *arguments, requested), epilogue)
+        return apply(tracing.conv_transpose(2, arguments, requested), epilogue)
     result = fused.conv_transpose2d(*arguments, requested, epilogue)
     if result is not None:
         return result

@@ -63,19 +63,9 @@ class ConvTransposeMixin(_Base):
     ) -> None:
         encode_request(precision, backend)  # raises an error for unknown ones
         super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            output_padding,
-            groups,
-            bias,
-            dilation,
-            padding_mode,
-            device,
-            dtype,
-        )
+            in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation,
+            padding_mode, device, dtype,
+        )  # fmt: skip
         self.precision, self.backend = precision, backend
 
     def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
@@ -97,17 +87,9 @@ class ConvTransposeMixin(_Base):
         if self._frozen is not None and is_compiling() and not torch.is_grad_enabled():
             function = traced_of_frozen
         return function(
-            input,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            output_padding,
-            self.groups,
-            self.dilation,
-            precision=self.precision,
-            backend=self.backend,
-        )
+            input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation,
+            precision=self.precision, backend=self.backend,
+        )  # fmt: skip
 
     def _asked_output_padding(self, input: Tensor, output_size: list[int] | None) -> list[int]:
         """Returns the output_padding that yields `output_size`."""

@@ -80,12 +80,11 @@ def fuse(graph: Graph) -> None:
 def _leave_to_torch(node: Node) -> None:
     """Replaces the node by the call of an unconverted model."""
     input, weight, bias, numbers, _ = node.args
-    stride, padding, output_padding, groups, dilation = traced_ops.arguments_of(numbers)  # type: ignore[arg-type]
     if traced_ops.FROZEN in traced_ops.flags_of(numbers):  # type: ignore[arg-type]
         with node.graph.inserting_before(node):
             weight = node.graph.call_method("type_as", (weight, input))
     node.target = _torch.conv_transpose2d
-    node.args = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+    node.args = (input, weight, bias, *traced_ops.arguments_of(numbers))  # type: ignore[arg-type]
     if node.prev.target is _torch.transforms_active and not node.prev.users:  # left by the tracing
         node.graph.erase_node(node.prev)
 

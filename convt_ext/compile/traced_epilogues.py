@@ -54,11 +54,9 @@ def _record_forward_then(input, weight, bias, numbers, channels_last, operations
     return fused.Then.apply(input, weight, bias, _Traced(numbers), steps, *(step.tensor for step in steps))
 
 
-def _run_by_name(input, weight, bias, stride, padding, output_padding, groups, dilation, *others) -> Tensor:
-    precision, channels_last, operations, scalars, tensors = others
-    directions = _named_directions(
-        (tuple(stride), tuple(padding), tuple(output_padding), groups, tuple(dilation), precision, channels_last)
-    )
+def _run_by_name(input, weight, bias, *others) -> Tensor:
+    *arguments, operations, scalars, tensors = others
+    directions = _named_directions(tuple(tuple(one) if isinstance(one, (list, tuple)) else one for one in arguments))
     return directions.forward_then(input, weight, bias, steps_in(operations, scalars, tensors))
 
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from ..dispatch import autograd, frozen, ops, routing, scopes
-from ..dispatch.directions import AtenConv, Gradients, JointGradients, NativeConv
+from ..dispatch.directions import AtenConv, Gradients, NativeConv
 from ..dispatch.geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
 from ..dispatch.precision import cudnn_enabled
 from ..dispatch.request import flags
@@ -57,11 +57,11 @@ def flags_of(numbers: Sequence[int]) -> Sequence[int]:
     return numbers[10:]
 
 
-class Traced(JointGradients):
-    """The three directions as these ops, with results in PyTorch's formats."""
+class Traced(AtenConv):
+    """The three directions as these ops, with results in PyTorch's formats, and PyTorch's sum for the bias, which
+    Inductor fuses with its neighbours."""
 
     __slots__ = ("numbers",)
-    by_name = False
 
     def __init__(self, numbers: Sequence[int]) -> None:
         super().__init__(arguments_of(numbers))
@@ -70,10 +70,6 @@ class Traced(JointGradients):
     def forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         with _torch.AutoDispatchBelowAutograd():
             return forward(input, weight, bias, self.numbers, None)
-
-    def grad_bias(self, grad_output: Tensor) -> Tensor:
-        with _torch.AutoDispatchBelowAutograd():
-            return grad_output.sum((0, *range(2, grad_output.dim())))  # Inductor fuses it with its neighbours
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
         of_input = of_weight = None

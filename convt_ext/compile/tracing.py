@@ -27,13 +27,11 @@ from . import mode, traced_ops
 _PLAIN = routing.PLAIN | {_torch.FakeTensor, _torch.FunctionalTensor}
 
 
-def conv_transpose(
-    dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen=False
-) -> Tensor:
-    """Traces `convt_ext.conv_transpose1d`, `conv_transpose2d` or `conv_transpose3d`; `requested` and
-    `is_frozen` as in functional.py."""
-    call = input, weight, bias, stride, padding, output_padding, groups, dilation
-    decision = _route(*call, requested, is_frozen, dims)
+def conv_transpose(dims: int, call: tuple[Any, ...], requested: str | None, is_frozen: bool = False) -> Tensor:
+    """Traces `convt_ext.conv_transpose1d`, `conv_transpose2d` or `conv_transpose3d`; `call` is input to dilation,
+    `requested` and `is_frozen` as in functional.py."""
+    input = call[0]
+    decision = _route(*call, requested, is_frozen, dims)  # type: ignore[call-arg]
     if isinstance(decision, routing.Reason):
         if decision.remedy is not None and input.dtype in routing.DTYPES:
             by_switches = _class_by_switches(input.dtype, input.get_device(), _is_exporting())
@@ -45,7 +43,7 @@ def conv_transpose(
     return as_result(dims, op(*arguments), input.dim() == dims + 2)
 
 
-def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen, dims=2):
+def _route(input, weight, bias, stride, padding, output_padding, groups, dilation, requested, is_frozen, dims):
     """As `routing.route`, for symbolic sizes too: returns an op and its arguments, or why PyTorch's operator runs."""
     if type(input) not in _PLAIN or type(weight) not in _PLAIN or (bias is not None and type(bias) not in _PLAIN):
         return routing.NOT_PLAIN

@@ -243,15 +243,12 @@ class AtenConv(JointGradients):
             return grad_output.sum((0, *range(2, grad_output.dim())))
 
     def gradients(self, grad_output: Tensor, input: Tensor, weight: Tensor, needs_grad: Sequence[bool]) -> Gradients:
-        with _below_autograd():
-            mask = [needs_grad[0], needs_grad[1], False]
-            found = torch_gradients(grad_output, input, weight, self.arguments, mask) if any(mask) else ()
-            grad_input, grad_weight = (found[i] if needs_grad[i] else None for i in (0, 1))
-            return (
-                grad_input,
-                grad_weight,
-                grad_output.sum((0, *range(2, grad_output.dim()))) if needs_grad[2] else None,
-            )
+        of_input = of_weight = None
+        if needs_grad[0] or needs_grad[1]:
+            with _below_autograd():
+                mask = [*needs_grad[:2], False]
+                of_input, of_weight, _ = torch_gradients(grad_output, input, weight, self.arguments, mask)
+        return of_input, of_weight, self.grad_bias(grad_output) if needs_grad[2] else None
 
 
 def torch_forward(input: Tensor, weight: Tensor, bias: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:

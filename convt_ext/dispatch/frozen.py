@@ -169,8 +169,7 @@ class FrozenWeight:
         """As `autograd.call`, for a call that records no gradient."""
         if directions.serves(input, weight, bias, 0):
             return self.run(input, bias, directions)
-        stride, padding, output_padding, groups, dilation = directions.arguments[:5]
-        return _torch.conv_transpose2d(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        return _torch.conv_transpose2d(input, weight, bias, *directions.arguments[:5])
 
     def run(self, input: Tensor, bias: Tensor | None, directions: NativeConv, steps: Sequence[Step] = ()) -> Tensor:
         """Computes as `directions.forward_then`, from a packed copy if one can be used, for a call that records no
@@ -299,10 +298,7 @@ def _keep_as_long_as(memory: torch.UntypedStorage, packed: Tensor) -> None:
 
     Each replay reads the copy, and nothing reports the end of the graph; a graph of PyTorch's operator reads the
     weight's memory itself. The finalizer is on the memory and not on the weight's tensor, because
-    torch.utils.swap_tensors rejects a tensor with a weak reference.
+    torch.utils.swap_tensors rejects a tensor with a weak reference. Its function does nothing: the finalizer holds the
+    last reference to `packed`.
     """
-    weakref.finalize(memory, _release, packed).atexit = False
-
-
-def _release(packed: Tensor) -> None:
-    """Does nothing: the finalizer held the last reference to `packed`."""
+    weakref.finalize(memory, lambda packed: None, packed).atexit = False

@@ -92,11 +92,8 @@ class Problem(NamedTuple):
         device: Sequence[int],
     ) -> Problem:  # fmt: skip
         """Returns the problem of an op's tensors and `arguments`: stride to dilation, precision code, channels_last."""
-        stride, padding, output_padding, groups, dilation, code, channels_last = arguments
-        return cls(
-            input.shape, input.stride(), weight.shape, weight.stride(), has_bias, stride, padding, output_padding,
-            groups, dilation, input.dtype, code, channels_last, device,
-        )  # fmt: skip
+        layouts = input.shape, input.stride(), weight.shape, weight.stride()
+        return cls(*layouts, has_bias, *arguments[:5], input.dtype, *arguments[5:], device)  # type: ignore[call-arg]
 
     def tensor_bytes(self) -> int:
         """Returns the bytes of input, weight and result."""

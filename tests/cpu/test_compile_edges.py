@@ -203,7 +203,7 @@ def test_an_unbatched_input(precision):
 def traced_route(x, weight, bias, **changes):
     """Returns the decision of tracing.py without a tracer."""
     arguments = {"stride": 2, "padding": 1, "output_padding": 0, "groups": 1, "dilation": 1, "requested": "exact"}
-    return tracing._route(x, weight, bias, is_frozen=False, **(arguments | changes))
+    return tracing._route(x, weight, bias, is_frozen=False, dims=2, **(arguments | changes))
 
 
 def test_calls_that_are_pytorchs_while_tracing():
