@@ -37,9 +37,6 @@ bool has_weight_vectors(const ConvTProblem& problem, const SimtTile& tile, const
          stride[0] % 4 == 0 && tile.block_co * taps % 4 == 0 && problem.c_out / problem.groups * taps % 4 == 0;
 }
 
-const void* advance(const void* tensor, int64_t elements, DataType dtype) {
-  return static_cast<const char*>(tensor) + elements * element_bytes(dtype);
-}
 void* advance(void* tensor, int64_t elements, DataType dtype) {
   return static_cast<char*>(tensor) + elements * element_bytes(dtype);
 }
