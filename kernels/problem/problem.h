@@ -58,7 +58,7 @@ struct ConvTProblem {
 // Whether the problem needs a depth axis. Families support this only if their row in families/families.h says so.
 inline bool is_volume(const ConvTProblem& problem) {
   const Axis& d = problem.d;
-  return d.in != 1 || d.out != 1 || d.kernel != 1;
+  return d.in != 1 || d.out != 1 || d.kernel != 1 || d.padding != 0;
 }
 
 // A tensor with one channel, or one column, is in both formats; the stride of that axis is irrelevant.

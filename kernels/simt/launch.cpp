@@ -100,13 +100,18 @@ void launch_grad_weight(const ConvTProblem& whole, const ConvTProblem& problem, 
   params.group_c_out = static_cast<int32_t>(problem.c_out / problem.groups);
   Grid grid = grid_of(plan);
   grid.blocks = num_blocks(params.grid);
-  if (grid.blocks > 0) launch_kernel(simt::grad_weight_kernel_of(tile.instance), grid, stream, params);
+  int64_t slabs = int64_t{params.grid.chunks} * tile.splits;
+  if (grid.blocks > 0) {
+    launch_kernel(simt::grad_weight_kernel_of(tile.instance), grid, stream, params);
+  } else {  // a tap along the depth that no pair of planes has
+    fill_zero(pointers.workspace, slab_bytes(problem, 1), plan.kernel, stream);
+    slabs = 1;
+  }
 
   const int64_t* w_stride = problem.w_stride;
   const int64_t size[4] = {problem.c_in, problem.h.kernel, problem.w.kernel, params.group_c_out};
   const int64_t stride[4] = {w_stride[0], w_stride[2], w_stride[3], w_stride[1]};
-  launch_add_slabs(problem.dtype, pointers.workspace, int64_t{params.grid.chunks} * tile.splits, size, stride,
-                   pointers.w, stream);
+  launch_add_slabs(problem.dtype, pointers.workspace, slabs, size, stride, pointers.w, stream);
 }
 
 }  // namespace
