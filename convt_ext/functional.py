@@ -197,8 +197,8 @@ def conv_transpose3d(
     over ci of co's group and all taps with ``od = id * stride - padding + kd * dilation`` (height and width likewise).
 
     convt_ext has kernels for kernels of depth 1 with stride 1 along the depth, and on Hopper tensor cores for layers
-    whose kernel equals the stride: the forward pass, and the input gradient of contiguous tensors. Everything else,
-    and programs of `torch.compile`, runs PyTorch's operator.
+    whose kernel equals the stride: the forward pass, and the input gradient of contiguous tensors. Everything else
+    runs PyTorch's operator.
 
     Args:
         input: (N, C_in, D, H, W) or (C_in, D, H, W); dtypes as in `conv_transpose2d`; any strides.
