@@ -40,6 +40,7 @@ def is_convolution(node: Node) -> bool:
 def is_grouped(node: Node) -> bool:
     """Returns whether a convolution has groups of several channels, which are slow in channels_last."""
     arguments: Any = node.args
+    groups: Any
     if node.target is traced_ops.forward:
         groups = traced_ops.arguments_of(arguments[3])[3]
     else:
