@@ -41,16 +41,16 @@ def convert(
 
     A subclass that overrides no part of the computation of PyTorch's class is converted to a subclass of
     both classes. Other subclasses, and modules with a `forward` that was replaced on the object, stay unchanged and
-    are listed in one UserWarning. The logger "convt_ext" records at INFO every conversion, every fusion and every
-    three-dimensional layer, which convt_ext does not support. Another UserWarning lists modules and operations that
-    look fusible but were not fused, with the reason.
+    are listed in one UserWarning. The logger "convt_ext" records at INFO every conversion and every fusion.
+    Another UserWarning lists modules and operations that look fusible but were not fused, with the reason.
 
     Args:
         model: any module, also a single layer.
         precision: precision of the modules, or None to follow PyTorch's switches; if omitted, modules of convt_ext
             keep their precision.
-        fuse: whether to fuse the modules that follow a two-dimensional convolution into its kernel. Applies to every
-            `nn.Sequential` and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm2d in eval
+        fuse: whether to fuse the modules that follow a convolution into its kernel; after one- and three-dimensional
+            convolutions only a BatchNorm in eval mode is fused, and other modules stay separate. Applies to every
+            `nn.Sequential` and to models traced by `torch.fx` before or after conversion. Fuses a BatchNorm in eval
             mode that directly follows (folded into weight and bias), activations, and Dropout in eval mode; in traced
             models also operations such as `relu(y)`, `y + residual` and `y * 0.5` if `y` has no other reader. Each call
             checks modules and operands again. Modules run unfused if no kernel supports them, if they have hooks, and

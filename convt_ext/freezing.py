@@ -41,7 +41,7 @@ def freeze(model: _Model) -> _Model:
     a copy keeps reading that copy after any write, so capture it again; the copy lives as long as the weight's memory.
 
     Args:
-        model: a converted model or a layer, in eval mode. One-dimensional layers do not change.
+        model: a converted model or a layer, in eval mode. One- and three-dimensional layers do not change.
 
     Returns:
         `model` itself.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-Pair = tuple[int, int]
+Pair = tuple[int, ...]
 
 LAYOUTS = ("contiguous", "channels_last", "channels_last_input", "channels_last_weight", "channel_slice", "expanded",
            "transposed", "step", "offset")  # fmt: skip
@@ -37,6 +37,11 @@ class Case:
     d: Pair = (1, 1)
     bias: bool = True
     layout: str = "contiguous"
+    depth: int | None = None  # of an input with three dimensions; all pairs are then triples
+
+    @property
+    def lengths(self) -> Pair:
+        return (self.h, self.w) if self.depth is None else (self.depth, self.h, self.w)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -46,12 +51,10 @@ class Case:
         }  # fmt: skip
 
     @property
-    def output_size(self) -> tuple[int, int, int, int]:
-        size = (self.h, self.w)
-        oh, ow = (
-            (size[i] - 1) * self.s[i] - 2 * self.p[i] + self.d[i] * (self.k[i] - 1) + self.op[i] + 1 for i in (0, 1)
-        )
-        return (self.n, self.c_out, oh, ow)
+    def output_size(self) -> tuple[int, ...]:
+        axes = zip(self.lengths, self.s, self.p, self.d, self.k, self.op, strict=True)
+        lengths = ((size - 1) * s - 2 * p + d * (k - 1) + op + 1 for size, s, p, d, k, op in axes)
+        return (self.n, self.c_out, *lengths)
 
     def tensors(
         self, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0, integers: bool = False
@@ -67,7 +70,7 @@ class Case:
                 return torch.randint(-2, 3, size, generator=generator).to(device, dtype)
             return torch.randn(size, generator=generator, dtype=torch.float64).to(device, dtype)
 
-        x = values(self.n, self.c_in, self.h, self.w)
+        x = values(self.n, self.c_in, *self.lengths)
         weight = values(self.c_in, self.c_out // self.g, *self.k)
         bias = values(self.c_out) if self.bias else None
         return _INPUT_LAYOUTS.get(self.layout, _same)(x), _WEIGHT_LAYOUTS.get(self.layout, _same)(weight), bias
@@ -78,7 +81,7 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous(memory_format=torch.channels_last)
+    return tensor.contiguous(memory_format=torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d)
 
 
 def _converted(tensor: torch.Tensor) -> torch.Tensor:
@@ -325,10 +328,20 @@ STAGED_CASES = [
     Case("groups_of_16", "several groups of several tiles", c_in=48, c_out=96, h=6, w=20, g=3, s=(2, 3), d=(2, 1)),
 ]  # fmt: skip
 
+# Three-dimensional problems, for tests that name them.
+VOLUMES = [
+    Case("volume", "other lengths, strides and paddings along each axis", depth=3, k=(3, 2, 4), s=(2, 1, 2),
+         p=(1, 0, 1), op=(1, 0, 0), d=(1, 1, 1)),
+    Case("volume_last", "the same in channels_last_3d, with groups", depth=3, k=(3, 2, 4), s=(2, 1, 2), p=(1, 0, 1),
+         op=(1, 0, 0), d=(1, 1, 1), g=2, layout="channels_last"),
+    Case("volume_k2s2", "kernel = stride, without a bias", depth=3, k=(2, 2, 2), s=(2, 2, 2), p=(0, 0, 0),
+         op=(0, 0, 0), d=(1, 1, 1), bias=False),
+]  # fmt: skip
+
 
 def named(name: str) -> Case:
     """The case of that name."""
-    return next(case for case in (*CASES, *STAGED_CASES) if case.name == name)
+    return next(case for case in (*CASES, *STAGED_CASES, *VOLUMES) if case.name == name)
 
 
 def each_case(*names: str):

@@ -9,9 +9,13 @@ import convt_ext
 from convt_ext.compile import fusion, measure, mode, traced_epilogues, traced_ops
 from convt_ext.compile.mode import BARE, FUSED, ORIGINAL
 
-ALTERNATIVES = {traced_ops.forward: BARE, traced_epilogues.forward_then: FUSED, torch.conv_transpose2d: ORIGINAL}
+ALTERNATIVES = {
+    traced_ops.forward: BARE, traced_epilogues.forward_then: FUSED, torch.conv_transpose2d: ORIGINAL,
+    torch.conv_transpose3d: ORIGINAL,
+}  # fmt: skip
 
 X = torch.rand(2, 8, 5, 6, generator=torch.Generator().manual_seed(0))
+VOLUME = torch.rand(2, 8, 3, 5, 6, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture
@@ -25,6 +29,11 @@ def from_scratch(monkeypatch):
 def layer(c_in=8, c_out=6, **named):
     torch.manual_seed(0)
     return convt_ext.ConvTranspose2d(c_in, c_out, 4, 2, 1, **named)
+
+
+def volume(c_in=8, c_out=6, **named):
+    torch.manual_seed(0)
+    return convt_ext.ConvTranspose3d(c_in, c_out, 4, 2, 1, **named)
 
 
 def rewritten(function, *inputs, trains=False, **named):
@@ -54,4 +63,4 @@ def alternatives(graph):
 def turns(graph):
     """Whether each of our ops asks for a network in channels_last."""
     ours = [node for node in graph.nodes if ALTERNATIVES.get(node.target) in (FUSED, BARE)]
-    return [traced_ops.TURNS in node.args[3][9:] for node in ours]
+    return [traced_ops.TURNS in traced_ops.flags_of(node.args[3]) for node in ours]

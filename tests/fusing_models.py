@@ -24,7 +24,7 @@ def with_norm(**settings) -> nn.Sequential:
 def randomized(model: nn.Module) -> nn.Module:
     """Returns the model in eval mode, with a BatchNorm that is not the identity."""
     for norm in model.modules():
-        if isinstance(norm, nn.BatchNorm2d):
+        if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
             if norm.affine:
                 nn.init.normal_(norm.weight)
                 nn.init.normal_(norm.bias)

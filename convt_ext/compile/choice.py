@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -58,8 +59,7 @@ class Site(NamedTuple):
         return (ours, found[ours]) if is_ours or not may_be_original else (ORIGINAL, original_us)
 
     def margin(self, turns: bool) -> float:
-        is_measured = (self.turned if turns else self.as_traced).is_measured
-        return costs.MARGIN_OF_MEASURED if is_measured else costs.MARGIN
+        return costs.margin((self.turned if turns else self.as_traced).is_measured)
 
 
 def of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, LayerChoice]:
@@ -86,14 +86,18 @@ def _of_graph(graph: Graph, chains: Mapping[Node, Sequence[Any]]) -> dict[Node, 
             found[node] = LayerChoice(ORIGINAL if is_unknown and node.target is traced_ops.forward else BARE)
         elif node.target is not traced_ops.forward:  # its precision is explicit, its format is part of the program
             found[node] = LayerChoice(_of_ours(node, chain))
+        elif _is_volume(node):
+            found[node] = LayerChoice(_of_volume(node))
         else:
             sites.append(_site(node, chain, may_turn))
-    return found | (_of_sites(graph, sites, may_turn) if sites else {})
-
-
-def _of_sites(graph: Graph, sites: Sequence[Site], may_turn: bool) -> dict[Node, LayerChoice]:
-    """Returns choices for a network. Inductor changes it to channels_last if it contains a convolution of PyTorch."""
     others = [node for node in graph.nodes if readers.is_convolution(node)]
+    others += [node for node, chosen in found.items() if chosen.alternative == ORIGINAL]
+    return found | (_of_sites(graph, sites, others, may_turn) if sites else {})
+
+
+def _of_sites(graph: Graph, sites: Sequence[Site], others: Sequence[Node], may_turn: bool) -> dict[Node, LayerChoice]:
+    """Returns choices for a network. Inductor changes it to channels_last if it contains a convolution of PyTorch, one
+    of `others`."""
     grouped = any(map(readers.is_grouped, (*others, *(one.node for one in sites))))
     for one in sites:
         _LOG.debug("%s: us in NCHW %s, in channels_last %s", one.node.name, one.costs(False), one.costs(True))
@@ -174,9 +178,21 @@ def _is_static(node: Node) -> bool:
     )
 
 
+def _is_volume(node: Node) -> bool:
+    value = pointwise.value_of(node)
+    return value is not None and value.dim() == 5
+
+
+def _of_volume(node: Node) -> str:
+    """Returns the alternative of a three-dimensional layer, which keeps the strides of the graph and is not fused: the
+    original if its time is unknown."""
+    site = _site(node, (), may_turn=False)
+    return site.best(False)[0] if site.as_traced.torch_us < math.inf else ORIGINAL
+
+
 def _of_training(node: Node, chain: Sequence[Any]) -> str:
     """Returns the alternative in the strides of the graph; Inductor decides later on channels_last in training."""
-    if _is_all_by_torch(node):
+    if _is_left_to_torch(node):
         return ORIGINAL
     return _of_ours(node, chain) if chain and _is_static(node) else BARE
 
@@ -186,8 +202,9 @@ def _of_ours(node: Node, chain: Sequence[Any]) -> str:
     return _site(node, chain, may_turn=False).best(False, may_be_original=False)[0]
 
 
-def _is_all_by_torch(node: Node) -> bool:
-    """Returns whether PyTorch's operator would run every direction of a training layer; the op only adds overhead."""
+def _is_left_to_torch(node: Node) -> bool:
+    """Returns whether PyTorch's operator would run every direction of a training layer; the op only adds overhead. In
+    three dimensions also if convt_ext is not faster by a margin in the directions that it would run."""
     if node.target is not traced_ops.forward or not _is_static(node):
         return False
     problem = _problem_of(node)
@@ -198,7 +215,11 @@ def _is_all_by_torch(node: Node) -> bool:
     numbers: Any = node.args[3]
     device = pointwise.value_of(node).device  # type: ignore[union-attr]
     measure.choose(directions, problem[:2], problem[2:4], False, numbers, problem.dtype, device)
-    return all(costs.known_choice(problem, one).by_torch for one in directions)
+    found = [costs.known_choice(problem, one) for one in directions]
+    if _is_volume(node):
+        ours = [one for one in found if not one.by_torch]
+        return sum(one.torch_us - costs.margin(one.source != choices.ESTIMATED) * one.ours_us for one in ours) <= 0
+    return all(one.by_torch for one in found)
 
 
 def inputs() -> tuple[str, ...]:

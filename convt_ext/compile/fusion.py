@@ -83,8 +83,9 @@ def _leave_to_torch(node: Node) -> None:
     if traced_ops.FROZEN in traced_ops.flags_of(numbers):  # type: ignore[arg-type]
         with node.graph.inserting_before(node):
             weight = node.graph.call_method("type_as", (weight, input))
-    node.target = _torch.conv_transpose2d
-    node.args = (input, weight, bias, *traced_ops.arguments_of(numbers))  # type: ignore[arg-type]
+    arguments = traced_ops.arguments_of(numbers)  # type: ignore[arg-type]
+    node.target = _torch.CONV_TRANSPOSE[len(arguments[0])]
+    node.args = (input, weight, bias, *arguments)
     if node.prev.target is _torch.transforms_active and not node.prev.users:  # left by the tracing
         node.graph.erase_node(node.prev)
 
@@ -107,9 +108,9 @@ def _fuse_behind(node: Node) -> None:
 
 
 def _chain_behind(node: Node) -> list[tuple[Node, Callable[[], pointwise.Pieces]]]:
-    """Returns the operations that can be fused, with the functions that make their steps."""
+    """Returns the operations that can be fused, with the functions that make their steps; none in three dimensions."""
     like = pointwise.value_of(node)
-    if like is None:
+    if like is None or like.dim() != 4:
         return []
     if like.requires_grad:
         return _activation_behind(node, like)

@@ -1,8 +1,8 @@
 """Registers the ops of traced_ops.py with Inductor, which compiles around them as around PyTorch's convolutions.
 
-- If Inductor changes a network of convolutions to channels_last, it changes the operands of these ops too. Otherwise
-  they keep the order of strides of the graph. Inductor counts only PyTorch's convolutions: it changes a network without
-  any if all ops of convt_ext in it request channels_last (choice.py).
+- If Inductor changes a network of convolutions to channels_last, it changes the four-dimensional operands of these ops
+  too. Otherwise they keep the order of strides of the graph. Inductor counts only PyTorch's convolutions: it changes a
+  network without any if all two-dimensional ops of convt_ext in it request channels_last (choice.py).
 - The memory formats of the results become part of the program, which is compiled for them.
 - A bias is a separate addition if Inductor fuses it with the next operation, so it costs nothing for any
   implementation. Otherwise the op adds it, and kernels do so before they store.
@@ -86,7 +86,8 @@ def can_turn() -> bool:
 def _asks_to_turn(graph: torch.fx.Graph) -> bool:
     ours = [node for node in graph.nodes if node.target in (traced_ops.forward, traced_epilogues.forward_then)]
     theirs = any(node.target is torch.ops.aten.convolution.default for node in graph.nodes)
-    return bool(ours) and not theirs and all(traced_ops.TURNS in traced_ops.flags_of(node.args[3]) for node in ours)
+    numbers = [node.args[3] for node in ours if traced_ops.dims_of(node.args[3]) == 2]
+    return bool(numbers) and not theirs and all(traced_ops.TURNS in traced_ops.flags_of(one) for one in numbers)
 
 
 def _teach_partitioner() -> None:
@@ -162,7 +163,7 @@ def _run(op: Any, *arguments: Any) -> Any:
 def _constrain(num_turned: int, node: torch.fx.Node, *operands: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Gives the operands the strides that the op requires; the first `num_turned` follow the network's format."""
     turned: list[Any] = []
-    if V.graph.layout_opt:
+    if V.graph.layout_opt and len(operands[0].get_size()) == 4:
         for one in operands[:num_turned]:
             one.realize()
             turned.append(ir.ExternKernel.require_channels_last(one))
@@ -184,7 +185,7 @@ def _lower_forward(input: Any, weight: Any, bias: Any, numbers: Any, channels_la
     result = _run(traced_ops.forward, input, weight, None, numbers, channels_last)
     aten = torch.ops.aten
     return lowering.lowerings[aten.add.Tensor](
-        result, lowering.lowerings[aten.view.default](bias, [result.get_size()[1], 1, 1])
+        result, lowering.lowerings[aten.view.default](bias, [result.get_size()[1]] + [1] * traced_ops.dims_of(numbers))
     )
 
 

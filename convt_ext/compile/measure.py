@@ -67,7 +67,7 @@ def _measured(problem: planner.Problem, has_bias: bool, steps: Steps, device: to
     arguments = (*problem[5:10], problem.code, problem.channels_last)
     input, weight = drawn(problem.input_size, problem.input_stride), drawn(problem.weight_size, problem.weight_stride)
     # Inductor gives PyTorch's operator a weight in the layout of the network.
-    weight_of_torch = weight.contiguous(memory_format=memory_format(problem.channels_last))
+    weight_of_torch = weight.contiguous(memory_format=memory_format(problem.channels_last, weight.dim() - 2))
     operands = [drawn(size, torch.empty(size, device="meta").stride()) for size in steps.sizes]
 
     def ours(number: int) -> Tensor:
@@ -134,8 +134,8 @@ def choose(
                 return
             grad_output = None
             if any(direction != FORWARD for direction in directions):
-                channels_last = memory_format(traced_ops.result_format(x, w, numbers))
-                grad_output = drawn(size, torch.empty(size, device="meta", memory_format=channels_last).stride())
+                format = memory_format(traced_ops.result_format(x, w, numbers), x.dim() - 2)
+                grad_output = drawn(size, torch.empty(size, device="meta", memory_format=format).stride())
             for direction in directions:
                 chosen.choose_now(direction, x, w, bias, grad_output)
     except RuntimeError:  # usually out of memory: the cost model's choice then runs

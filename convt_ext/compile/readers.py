@@ -40,8 +40,9 @@ def is_convolution(node: Node) -> bool:
 def is_grouped(node: Node) -> bool:
     """Returns whether a convolution has groups of several channels, which are slow in channels_last."""
     arguments: Any = node.args
+    groups: Any
     if node.target is traced_ops.forward:
-        groups = arguments[3][6]
+        groups = traced_ops.arguments_of(arguments[3])[3]
     else:
         groups = arguments[6] if len(arguments) > 6 else node.kwargs.get("groups", 1)
     weight = pointwise.value_of(arguments[1] if len(arguments) > 1 else node.kwargs.get("weight"))

@@ -1,7 +1,8 @@
 """The ops of compiled functions without an explicit precision, in Python; they decide each time they run.
 
-`numbers` are stride, padding, output_padding, groups and dilation in one list, which an op reads faster than five
-arguments. The number `version()` follows, which no op reads, and then flags: `TURNS`, `FROZEN` and `COPIES`.
+`numbers` are stride, padding, output_padding, groups and dilation of two or three dimensions in one list, which an op
+reads faster than five arguments. The number `version()` follows, which no op reads, and then flags: `TURNS`, `FROZEN`
+and `COPIES`.
 The memory formats of the results follow from the strides of input and weight, as for PyTorch's operator, until a
 compiler sets them, because the code around a result is compiled for its strides (inductor.py). A program is compiled
 for these numbers and for the sizes of the weight, as with PyTorch's operator, and for any input size.
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from ..dispatch import autograd, frozen, ops, routing, scopes
 from ..dispatch.directions import AtenConv, Gradients, NativeConv
-from ..dispatch.geometry import grad_weight_is_channels_last, output_size, result_is_channels_last
+from ..dispatch.geometry import grad_weight_is_channels_last, memory_format, output_size, result_is_channels_last
 from ..dispatch.precision import cudnn_enabled
 from ..dispatch.request import flags
 from ..environment import _torch
@@ -53,8 +54,13 @@ def version() -> int:
     return int.from_bytes(digest.digest()[:6], "big")
 
 
+def dims_of(numbers: Sequence[int]) -> int:
+    """Returns the number of dimensions; a list of two dimensions, with all flags, has 13 numbers."""
+    return 2 if len(numbers) <= 13 else 3
+
+
 def flags_of(numbers: Sequence[int]) -> Sequence[int]:
-    return numbers[10:]
+    return numbers[4 * dims_of(numbers) + 2 :]
 
 
 class Traced(AtenConv):
@@ -81,13 +87,16 @@ class Traced(AtenConv):
 
 def arguments_of(numbers: Sequence[int]) -> tuple[Any, Any, Any, int, Any]:
     """Returns stride, padding, output_padding, groups and dilation."""
-    return tuple(numbers[:2]), tuple(numbers[2:4]), tuple(numbers[4:6]), numbers[6], tuple(numbers[7:9])
+    d = dims_of(numbers)
+    stride, padding, output_padding = tuple(numbers[:d]), tuple(numbers[d : 2 * d]), tuple(numbers[2 * d : 3 * d])
+    return stride, padding, output_padding, numbers[3 * d], tuple(numbers[3 * d + 1 : 4 * d + 1])
 
 
 def result_format(input: Tensor, weight: Tensor, numbers: Sequence[int]) -> bool:
     """Returns whether PyTorch's result is channels_last."""
+    stride, _, output_padding, _, _ = arguments_of(numbers)
     return result_is_channels_last(
-        input.shape, input.stride(), weight.shape, weight.stride(), input.dtype, numbers[:2], numbers[4:6],
+        input.shape, input.stride(), weight.shape, weight.stride(), input.dtype, stride, output_padding,
         cudnn_enabled(),
     )  # fmt: skip
 
@@ -107,7 +116,7 @@ def directions_now(input: Tensor, weight: Tensor, bias: Tensor | None, numbers: 
     known = routing.known(input, weight, bias, arguments)
     if known is not None:
         return known
-    decision = routing.route(input, weight, bias, *arguments, None, lowers=False)
+    decision = routing.route(input, weight, bias, *arguments, None, lowers=False, dims=dims_of(numbers))
     return AtenConv(arguments) if isinstance(decision, routing.Reason) else decision[3]
 
 
@@ -145,7 +154,7 @@ def run_backward(grad_output, input, weight, numbers, channels_last, needs_grad)
 
 def formatted(result: Tensor, channels_last: bool) -> Tensor:
     """Converts the result to that format; no copy for results of convt_ext and for most of PyTorch's."""
-    return result.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    return result.contiguous(memory_format=memory_format(channels_last, result.dim() - 2))
 
 
 def fake_forward(input, weight, bias, numbers, channels_last) -> Tensor:

@@ -73,8 +73,6 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
         return routing.RUN_TIME_ARGUMENTS
-    if dims == 3:
-        return routing.COMPILED_VOLUME
     arguments = pairs(dims, stride, padding, output_padding, groups, dilation)
     if None in arguments or input.dim() not in (dims + 1, dims + 2) or weight.dim() != dims + 2:
         return routing.ARGUMENTS

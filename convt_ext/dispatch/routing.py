@@ -61,9 +61,6 @@ RUN_TIME_ARGUMENTS = Reason(
     "an argument is neither an int nor a pair of ints: a tracer treats numpy integers and tensors as run-time values",
     "pass plain ints, such as int(stride)",
 )
-COMPILED_VOLUME = Reason(
-    "compiled programs run three-dimensional calls with PyTorch's operator", "call it outside of torch.compile"
-)
 COMPILER = Reason("this release of torch's compiler is not supported")
 TOO_LARGE = Reason("convt_ext kernels need sizes and steps below 2^29 per axis", "split the input along that axis")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")

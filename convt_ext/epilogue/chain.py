@@ -18,8 +18,8 @@ from torch.compiler import is_compiling
 from ..dispatch import autocast, routing
 from ..environment import _torch
 from ..environment._torch import forward_ad, has_torch_function_unary
-from ..functional import conv_transpose2d, conv_transpose2d_then
-from ..modules import ConvTranspose2d
+from ..functional import conv_transpose1d, conv_transpose2d, conv_transpose2d_then, conv_transpose3d
+from ..modules import ConvTransposeMixin
 from .folding import can_fold, folded, result_size
 from .functions import Call
 from .steps import MODULES, apply_after, steps_of
@@ -27,10 +27,13 @@ from .steps import MODULES, apply_after, steps_of
 # A follower of a convolution: a module, or a call in a graph.
 Follower = nn.Module | Call
 
+# The functions by the number of dimensions.
+FUNCTIONS: dict[int, Callable[..., Any]] = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}
+
 
 @dataclass(eq=False)
 class Functional:
-    """A call of `conv_transpose2d` in a graph, with a module's interface: `torch.fx` records modules as such calls."""
+    """A call of one of `FUNCTIONS` in a graph, with a module's interface: `torch.fx` records modules as such calls."""
 
     # Attributes of the module.
     _frozen: ClassVar[None] = None
@@ -47,7 +50,7 @@ class Functional:
     backend: str | None
 
     def forward(self, input: Any) -> Any:
-        return conv_transpose2d(
+        return FUNCTIONS[len(self.stride)](
             input, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation,
             precision=self.precision, backend=self.backend,
         )  # fmt: skip
@@ -57,8 +60,13 @@ class Functional:
 
 # Exact types, as in steps.py. In eval mode they return their input.
 _DROPOUTS = frozenset({nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout})
-_NORMS = frozenset({nn.BatchNorm2d, nn.SyncBatchNorm})
-_TAKEN = frozenset(MODULES) | _DROPOUTS | _NORMS
+_NORMS = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm})
+# By the number of dimensions: without activations in one and three, which have no epilogues.
+_TAKEN = {
+    1: frozenset({nn.Identity, nn.BatchNorm1d, nn.SyncBatchNorm}) | _DROPOUTS,
+    2: frozenset({nn.BatchNorm2d, nn.SyncBatchNorm, *MODULES}) | _DROPOUTS,
+    3: frozenset({nn.Identity, nn.BatchNorm3d, nn.SyncBatchNorm}) | _DROPOUTS,
+}
 
 # Why a chain ends. OTHER is not reported.
 OTHER = "it is another module"
@@ -68,14 +76,14 @@ NO_STATISTICS = "it has no running statistics"
 NOT_FIRST = "it does not directly follow the convolution, so it cannot be folded"
 
 
-def obstacle(follower: Any, is_first: bool) -> str | None:
-    """Returns why this follower cannot be fused in any mode; None if it can. `is_first`: all modules between the
-    convolution and this one return their input."""
+def obstacle(follower: Any, is_first: bool, dims: int) -> str | None:
+    """Returns why this follower of a convolution of `dims` dimensions cannot be fused in any mode; None if it can.
+    `is_first`: all modules between the convolution and this one return their input."""
     if not isinstance(follower, nn.Module):
         return None
     kind = type(follower)
-    if kind not in _TAKEN:
-        return SUBCLASS if isinstance(follower, tuple(_TAKEN)) else OTHER
+    if kind not in _TAKEN[dims]:
+        return SUBCLASS if isinstance(follower, tuple(_TAKEN[dims])) else OTHER
     if not is_bare(follower):
         return HOOKS
     if kind in _NORMS:
@@ -106,7 +114,7 @@ def is_bare(module: Any) -> bool:
 def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
     """Runs conv and its followers in order, with as many as possible in the convolution's epilogue.
 
-    Folds a BatchNorm2d in eval mode if no gradient is recorded.
+    Folds a BatchNorm in eval mode if no gradient is recorded.
     """
     if not _may_fuse(conv, input):
         return _apply_after(partial(conv, input), followers)
@@ -116,7 +124,10 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
     weight, bias = (conv.weight, conv.bias) if norm is None else folded(conv, norm)
     arguments = input, weight, bias, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
     keywords = {"precision": conv.precision, "backend": conv.backend}
-    run = partial(conv_transpose2d_then, *arguments, **keywords, epilogue=entries)
+    if len(conv.stride) == 2:
+        run = partial(conv_transpose2d_then, *arguments, **keywords, epilogue=entries)
+    else:
+        run = partial(FUNCTIONS[len(conv.stride)], *arguments, **keywords)
     return _apply_after(run, followers[num_taken:])
 
 
@@ -137,7 +148,7 @@ def _take(conv: Any, followers: Sequence[Follower], input: Tensor) -> tuple[Any,
     entries: list[Any] = []
     for num_taken, follower in enumerate(followers):
         is_first = norm is None and not entries
-        if obstacle(follower, is_first) is not None:
+        if obstacle(follower, is_first, len(conv.stride)) is not None:
             return norm, entries, num_taken
         kind = type(follower)
         if kind in _NORMS:
@@ -194,10 +205,10 @@ def _may_fuse(conv: Any, input: Any) -> bool:
     """Returns whether this is an ordinary call; tracers and transforms must see PyTorch's modules."""
     return (
         not is_compiling()
-        and isinstance(conv, (ConvTranspose2d, Functional))
-        and type(conv).forward in (ConvTranspose2d.forward, Functional.forward)
+        and isinstance(conv, (ConvTransposeMixin, Functional))
+        and type(conv).forward in (ConvTransposeMixin.forward, Functional.forward)
         and type(input) in routing.PLAIN
-        and input.dim() == 4
+        and input.dim() == len(conv.stride) + 2
         and type(conv.weight) in routing.PLAIN
         and conv.weight.is_floating_point()
         and is_bare(conv)

@@ -1,4 +1,4 @@
-"""Folds a BatchNorm2d in eval mode into weight and bias of the transposed convolution before it.
+"""Folds a BatchNorm in eval mode into weight and bias of the transposed convolution before it.
 
 Called by chain.py. Folds on every call, because PyTorch does not count all writes to parameters and running statistics.
 For a frozen weight, the folded weight is kept until PyTorch counts a write; see `freeze`.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..dispatch import geometry, routing
 from ..dispatch.frozen import FrozenWeight, num_uncounted_writes, stream_of
@@ -33,7 +33,7 @@ class Fold(NamedTuple):
     stream: int  # the stream that owns their memory; 0 on the CPU
 
 
-def can_fold(conv: Any, norm: nn.BatchNorm2d, input: Tensor) -> bool:
+def can_fold(conv: Any, norm: Any, input: Tensor) -> bool:
     """Returns whether folding computes the same as PyTorch's BatchNorm after this call, in less time.
 
     True in eval mode, without gradients, if the weight is not larger than the result or is frozen.
@@ -57,7 +57,7 @@ def result_size(conv: Any, input: Tensor) -> geometry.Sizes:
     )
 
 
-def folded(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+def folded(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
     """Returns weight and bias of conv with norm folded into them.
 
     With scale = norm.weight / sqrt(running_var + eps): weight * scale, and (bias - running_mean) * scale + norm.bias.
@@ -69,7 +69,7 @@ def _is_frozen(conv: Any) -> bool:
     return conv._frozen is not None and conv._frozen.weight is conv.weight
 
 
-def _kept(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+def _kept(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
     tensors = (
         conv.weight, conv.bias, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.num_batches_tracked,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def _kept(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     return made
 
 
-def _fold(conv: Any, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+def _fold(conv: Any, norm: Any) -> tuple[Tensor, Tensor]:
     """Folds with PyTorch's batch_norm on the weight and on the bias: at least in float32, rounded to their dtype once.
 
     This costs three kernels on a GPU (and two copies of the weight for some groups); elementary operations would cost

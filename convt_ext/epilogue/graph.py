@@ -12,9 +12,8 @@ from typing import Any
 
 from torch import fx, nn
 
-from ..dispatch.arguments import pairs
-from ..functional import conv_transpose2d
-from ..modules import ConvTranspose2d
+from ..dispatch.arguments import sequence
+from ..modules import ConvTransposeMixin
 from . import chain, functions
 
 
@@ -66,26 +65,27 @@ def _label(node: fx.Node) -> str:
     return str(node.target) if node.op == "call_module" else node.name
 
 
-def _convolution(model: fx.GraphModule, node: fx.Node) -> ConvTranspose2d | chain.Functional | None:
+def _convolution(model: fx.GraphModule, node: fx.Node) -> ConvTransposeMixin | chain.Functional | None:
     """Returns the convolution that the node calls on its first argument, if it supports fusing; else None.
 
-    Tracing records a convt_ext module as a call of `conv_transpose2d`, because it is not in torch.nn.
+    Tracing records a convt_ext module as a call of its function, because it is not in torch.nn.
     """
     conv = _module(model, node)
-    if isinstance(conv, ConvTranspose2d):
+    if isinstance(conv, ConvTransposeMixin):
         return conv if len(node.args) == 1 and not node.kwargs else None
-    if node.target is not conv_transpose2d or len(node.args) != 8 or not node.kwargs.keys() <= {"precision", "backend"}:
+    dims = next((one for one, function in chain.FUNCTIONS.items() if node.target is function), None)
+    if dims is None or len(node.args) != 8 or not node.kwargs.keys() <= {"precision", "backend"}:
         return None
-    _, weight, bias, stride, padding, output_padding, groups, dilation = node.args
-    arguments = pairs(2, stride, padding, output_padding, groups, dilation)
-    if type(groups) is not int or None in arguments:
+    _, weight, bias, *lists, groups, dilation = node.args
+    stride, padding, output_padding, dilation = (sequence(one, dims) for one in (*lists, dilation))
+    if type(groups) is not int or None in (stride, padding, output_padding, dilation):
         return None
     keywords: list[Any] = [node.kwargs.get("precision"), node.kwargs.get("backend")]
-    return chain.Functional(weight, bias, *arguments, *keywords)
+    return chain.Functional(weight, bias, stride, padding, output_padding, groups, dilation, *keywords)
 
 
 def _chain_behind(
-    model: fx.GraphModule, node: fx.Node, conv: ConvTranspose2d | chain.Functional
+    model: fx.GraphModule, node: fx.Node, conv: ConvTransposeMixin | chain.Functional
 ) -> tuple[list[fx.Node], list[Any], tuple[str, str] | None]:
     """Returns the nodes to fuse with conv, an argument of `run_chain` for each, and a candidate that is left, with the
     reason."""
@@ -98,7 +98,7 @@ def _chain_behind(
         if follower is not None:
             if following.args != (last,) or following.kwargs:
                 break
-            reason = chain.obstacle(follower, is_first)
+            reason = chain.obstacle(follower, is_first, len(conv.stride))
             if reason is None and not chain.is_bare(conv):
                 reason = f"the convolution: {chain.HOOKS}"
             if reason is not None:
@@ -106,7 +106,7 @@ def _chain_behind(
             is_first = is_first and chain.gives_back_its_input(follower)
         else:
             follower = _function(following, last)
-            if follower is None or not chain.is_bare(conv):
+            if follower is None or not chain.is_bare(conv) or len(conv.stride) != 2:
                 break
             is_first = False
         # The convolution moves to the end of the chain, so no node in between may write to its operands.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..modules import ConvTranspose2d
+from ..modules import ConvTransposeMixin
 from . import chain
 
 
@@ -49,8 +49,8 @@ def _segments(sequential: nn.Sequential) -> Iterator[tuple[nn.Module, tuple[nn.M
     start = 0
     while start < len(modules):
         end = start + 1
-        if isinstance(modules[start], ConvTranspose2d):
-            while end < len(modules) and not isinstance(modules[end], ConvTranspose2d):
+        if isinstance(modules[start], ConvTransposeMixin):
+            while end < len(modules) and not isinstance(modules[end], ConvTransposeMixin):
                 end += 1
         yield modules[start], modules[start + 1 : end]
         start = end
@@ -74,7 +74,7 @@ def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
     names = [f"{name}.{child}" if name else child for child in sequential._modules]
     position = 0
     for module, followers in _segments(sequential):
-        if isinstance(module, ConvTranspose2d):
+        if isinstance(module, ConvTransposeMixin):
             taken, reason = _of_chain(module, followers)
             label = names[position]
             behind = names[position + 1 :]
@@ -92,11 +92,11 @@ def fuse(sequential: nn.Sequential, name: str) -> tuple[list[str], list[str]]:
     return done, left
 
 
-def _of_chain(conv: ConvTranspose2d, followers: tuple[nn.Module, ...]) -> tuple[int, str | None]:
+def _of_chain(conv: ConvTransposeMixin, followers: tuple[nn.Module, ...]) -> tuple[int, str | None]:
     """Returns the number of followers to fuse in eval mode, and why the next candidate is not fused, if any."""
     is_first = True
     for position, follower in enumerate(followers):
-        reason = chain.obstacle(follower, is_first)
+        reason = chain.obstacle(follower, is_first, len(conv.stride))
         if reason is not None:
             return position, None if reason == chain.OTHER else reason
         if not chain.is_bare(conv):

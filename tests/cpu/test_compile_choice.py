@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from compiled_choices import X, alternatives, from_scratch, layer, rewritten, turns
+from compiled_choices import VOLUME, X, alternatives, from_scratch, layer, rewritten, turns, volume
 from torch import nn
 from torch._inductor import config
 from torch._inductor.graph import GraphLowering
@@ -15,7 +15,7 @@ from torch._inductor.utils import run_and_get_code
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
-from convt_ext.compile import choice, costs, fusion
+from convt_ext.compile import choice, costs, fusion, inductor
 from convt_ext.compile import mode as compile_mode
 from convt_ext.compile.costs import Times
 from convt_ext.compile.mode import AUTO, BARE, FUSED, ORIGINAL
@@ -192,6 +192,42 @@ def test_in_training_an_activation_is_fused_where_that_is_faster(pretend, monkey
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU(), nn.MaxPool2d(2)), X, trains=True)) == [BARE]
 
 
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [(FAST[FUSED], BARE), (FAST[BARE], BARE), (FAST[ORIGINAL], ORIGINAL), (Times(2.0, math.inf, "flat"), ORIGINAL)],
+)
+def test_three_dimensions_are_bare_where_that_is_faster_than_a_known_time(pretend, times, expected):
+    pretend(times)
+    for x in (VOLUME, VOLUME.contiguous(memory_format=torch.channels_last_3d)):
+        graph = rewritten(nn.Sequential(volume(), nn.ReLU()), x)
+        assert alternatives(graph) == [expected]
+        assert not any(turns(graph))
+
+
+@pytest.mark.parametrize(("torch_us", "expected"), [(11.5, BARE), (10.5, ORIGINAL), (0.0, ORIGINAL)])
+def test_three_dimensions_train_as_the_original_without_a_margin(monkeypatch, torch_us, expected):
+    def estimated(problem, direction):
+        return choices.Choice(direction != choices.GRAD_WEIGHT, 0, 10.0, torch_us, choices.ESTIMATED)
+
+    monkeypatch.setattr(choices, "estimated", estimated)
+    assert alternatives(rewritten(nn.Sequential(volume(), nn.ReLU()), VOLUME, trains=True)) == [expected]
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_network_of_two_and_three_dimensions(monkeypatch, is_ours):
+    """The three-dimensional layer requests no format, and the original is a convolution of PyTorch."""
+
+    def known_times(problem):
+        return Times(30.0 if is_ours or len(problem.input_size) == 4 else 600.0, 500.0, "")
+
+    monkeypatch.setattr(costs, "known_times", known_times)
+    first, second = layer(), volume(6)
+    graph = rewritten(lambda x: second(first(x)[:, :, None]), X)
+    assert alternatives(graph) == [BARE, BARE if is_ours else ORIGINAL]
+    assert turns(graph) == ([True, False] if is_ours else [False])
+    assert inductor._asks_to_turn(graph) == is_ours
+
+
 def test_the_variable():
     assert compile_mode._forced({}) == compile_mode._forced({"CONVT_EXT_COMPILE": ""}) == AUTO
     for mode in (AUTO, BARE, FUSED, ORIGINAL):
@@ -206,6 +242,8 @@ def test_the_variable_overrides_the_times(pretend, monkeypatch, mode):
     monkeypatch.setattr(compile_mode, "MODE", mode)
     pretend(FAST[BARE])
     assert alternatives(rewritten(nn.Sequential(layer(), nn.ReLU()), X)) == [mode]
+    three_dimensional = rewritten(nn.Sequential(volume(), nn.ReLU()), VOLUME)
+    assert alternatives(three_dimensional) == [BARE if mode == FUSED else mode]
 
 
 INPUTS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from compiled_choices import X, alternatives, from_scratch, layer, rewritten
+from compiled_choices import VOLUME, X, alternatives, from_scratch, layer, rewritten, volume
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_inductor_cache
@@ -147,6 +147,15 @@ def test_measured_times_decide_and_are_remembered(timer, times, expected):
     assert asked == [3, 3]  # in both layouts, once
 
 
+@pytest.mark.parametrize(("torch_us", "expected"), [(5.4, BARE), (5.1, ORIGINAL)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d], ids=str)
+def test_three_dimensions_are_measured_in_their_layout(timer, torch_us, expected, layout):
+    asked = timer(5.0, torch_us)
+    x = VOLUME.contiguous(memory_format=layout)
+    assert alternatives(rewritten(nn.Sequential(volume(), nn.ReLU()), x)) == [expected]
+    assert asked == [2]
+
+
 def no_memory(*_):
     raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -194,18 +203,19 @@ def train(model, x):
 
 def decided(module, x=X):
     """Returns the sources of the choices for a call's forward pass and gradients."""
-    directions = routing.route(x, module.weight, None, (2, 2), (1, 1), (0, 0), 1, (1, 1), None, lowers=False)[3]
+    directions = routing.route(x, module.weight, None, 2, 1, 0, 1, 1, None, lowers=False, dims=x.dim() - 2)[3]
     return [None if one is None else one.source for one in directions._choices]
 
 
-def test_every_direction_is_benchmarked_once_before_a_program_trains(benchmarked):
-    module = layer(bias=False)
-    x = X.clone().requires_grad_()
+@pytest.mark.parametrize(("make", "x"), [(layer, X), (volume, VOLUME)], ids=["2d", "3d"])
+def test_every_direction_is_benchmarked_once_before_a_program_trains(benchmarked, make, x):
+    module = make(bias=False)
+    x = x.clone().requires_grad_()
     program = compiled(nn.Sequential(module, nn.ReLU()))
     for _ in range(2):
         program(x).sum().backward()
     assert sorted(benchmarked) == [(FORWARD, False), (GRAD_INPUT, False), (GRAD_WEIGHT, False)]
-    assert decided(module) == [MEASURED] * 3
+    assert decided(module, x) == [MEASURED] * 3
 
 
 def test_a_gradient_that_is_not_needed_is_not_benchmarked(benchmarked):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch.nn.utils import parametrizations
 
 import convt_ext
 from convt_ext import convert
+from convt_ext.epilogue import chain, graph
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,47 @@ def test_following_modules_are_fused_and_results_stay(fused_calls, followers, gr
     assert len(fused_calls[0][1]) == sum(not isinstance(one, (nn.Conv2d, nn.Dropout, nn.Identity)) for one in followers)
     assert list(model.state_dict()) == keys
     assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+
+
+# Layers of one and three dimensions with their followers, and the number of those that are fused.
+FOLDED = {
+    "1d": (nn.ConvTranspose1d(4, 6, 3, groups=2), (nn.BatchNorm1d(6), nn.ReLU()), 1),
+    "3d": (nn.ConvTranspose3d(4, 6, (1, 3, 2), 2), (nn.Identity(), nn.BatchNorm3d(6), nn.ReLU()), 2),
+    "3d_no_bias": (nn.ConvTranspose3d(4, 6, 3, bias=False), (nn.BatchNorm3d(6, affine=False), nn.PReLU(6)), 1),
+    "3d_relu": (nn.ConvTranspose3d(4, 6, 2), (nn.ReLU(), nn.BatchNorm3d(6)), 0),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+@pytest.mark.parametrize("way", ["sequential", "traced", "traced after conversion"])
+@torch.no_grad()
+def test_a_norm_is_folded_in_one_and_three_dimensions_too(monkeypatch, name, way):
+    conv, followers, num_fused = FOLDED[name]
+    dims = len(conv.stride)
+    x = torch.randn(2, 4, 5, 6, 3)[(slice(None),) * 2 + (0,) * (3 - dims)]
+    plain = randomized(nn.Sequential(copy.deepcopy(conv), *followers))
+    model, weights = copy.deepcopy(plain), []
+    function = chain.FUNCTIONS[dims]
+    monkeypatch.setitem(
+        chain.FUNCTIONS,
+        dims,
+        lambda x, weight, *others, **named: weights.append(weight) or function(x, weight, *others),
+    )
+    if way == "traced after conversion":
+        model = fx.symbolic_trace(convert(model))
+        monkeypatch.setitem(chain.FUNCTIONS, dims, function)  # which is in the graph
+    elif way == "traced":
+        model = fx.symbolic_trace(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if num_fused == 0 else "error")
+        convert(model, fuse=True)
+    torch.testing.assert_close(model(x), plain(x), rtol=1e-4, atol=1e-5)
+    if way != "traced after conversion":
+        assert [weight is not model.get_submodule("0").weight for weight in weights] == [True] * (num_fused > 0)
+    if way != "sequential":
+        assert graph.is_fused(model) == (num_fused > 0)
+    plain.train(), model.train()
+    torch.testing.assert_close(model(x), plain(x))
 
 
 def test_training_computes_what_it_did(fused_calls):

@@ -52,6 +52,31 @@ def network(layer):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_three_dimensions_keep_their_format_in_a_network_that_is_turned(monkeypatch, trains, channels_last):
+    """Inductor changes only four-dimensional tensors to channels_last."""
+    monkeypatch.setattr(mode, "MODE", mode.BARE)
+    torch.manual_seed(0)
+    first, second, last = nn.Conv2d(4, 8, 3), convt_ext.ConvTranspose3d(8, 6, 4, 2, 1), nn.Conv3d(6, 4, 3)
+    format = torch.channels_last_3d if channels_last else torch.contiguous_format
+
+    def model(x):
+        volume = torch.stack([first(x), x.new_ones(2, 8, 6, 7)], 2).contiguous(memory_format=format)
+        return last(second(volume).relu())
+
+    x = torch.randn(2, 4, 8, 9)
+    with torch.set_grad_enabled(trains):
+        found, lines = code_of(lambda: torch.compile(model, fullgraph=True)(x))
+        expected = model(x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    (call,) = calls(lines, "run_forward")
+    assert f", {channels_last})" in call
+    if trains:
+        gradients = [torch.autograd.grad(one.square().sum(), second.weight)[0] for one in (found, expected)]
+        torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("after", "is_fused"),
     [

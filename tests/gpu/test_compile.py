@@ -20,11 +20,21 @@ from gradients import leaves
 from served import allow_tf32, on_kernels, tf32
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from convt_ext import ConvTranspose2d, explain
+from convt_ext import ConvTranspose2d, ConvTranspose3d, conv_transpose3d, explain
 from convt_ext import conv_transpose2d as ours
 from convt_ext.compile import mode as compile_mode
 from convt_ext.compile import traced_ops
 from convt_ext.dispatch import ops
+from convt_ext.dispatch.geometry import memory_format
+
+# Functions and modules by the number of dimensions.
+OURS = {2: ours, 3: conv_transpose3d}
+MODULES = {2: ConvTranspose2d, 3: ConvTranspose3d}
+each_dims = pytest.mark.parametrize("dims", [2, 3])
+
+
+def random_input(batch, dims):
+    return torch.randn(batch, 8, *(5, 6, 7)[:dims], device="cuda")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +47,7 @@ def fresh_compiler():
 
 def step(operands, case, precision):
     x, weight, bias = operands
-    return ours(x * 2, weight, bias, **case.arguments, precision=precision).relu() + 1
+    return OURS[len(case.k)](x * 2, weight, bias, **case.arguments, precision=precision).relu() + 1
 
 
 def with_gradients(function, case, dtype=torch.float32):
@@ -54,7 +64,7 @@ def assert_same(found, expected):
         assert (one - other).norm() <= 1e-5 * other.norm() + 1e-6
 
 
-@each_case("k4s2p1", "kb75", "channels_last_weight", "channel_slice", "no_bias")
+@each_case("k4s2p1", "kb75", "channels_last_weight", "channel_slice", "no_bias", "volume", "volume_last", "volume_k2s2")
 @pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_forward_and_backward_in_one_graph(case, precision, dynamic):
@@ -70,22 +80,26 @@ def test_forward_and_backward_in_one_graph(case, precision, dynamic):
     assert_same(found, with_gradients(lambda operands: step(operands, case, "exact"), case))
 
 
-@each_case("k4s2p1", "channels_last", "input_1x1")
+@each_case("k4s2p1", "channels_last", "input_1x1", "volume", "volume_last", "volume_k2s2")
 @pytest.mark.parametrize("precision", [None, "exact"])
-def test_inductor(case, precision):
+@pytest.mark.parametrize("alternative", [compile_mode.AUTO, compile_mode.BARE])
+def test_inductor(monkeypatch, case, precision, alternative):
+    monkeypatch.setattr(compile_mode, "MODE", alternative)
     compiled = torch.compile(lambda operands: step(operands, case, precision), fullgraph=True)
     assert_same(with_gradients(compiled, case), with_gradients(lambda operands: step(operands, case, "exact"), case))
 
 
 @pytest.mark.parametrize("on", [False, True], ids=["ieee", "tf32"])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
-def test_inductor_dynamic_batch(layout, on):
+@pytest.mark.parametrize("channels_last", [False, True])
+@each_dims
+def test_inductor_dynamic_batch(channels_last, on, dims):
     counter = CompileCounterWithBackend("inductor")
-    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda")
+    layout = memory_format(channels_last, dims)
+    model = MODULES[dims](8, 6, 4, stride=2, padding=1, device="cuda")
     compiled = torch.compile(model, backend=counter, fullgraph=True, dynamic=True)
     with allow_tf32(on):
         for size in (2, 3, 7):
-            x = torch.randn(size, 8, 5, 6, device="cuda").to(memory_format=layout)
+            x = random_input(size, dims).to(memory_format=layout)
             result = compiled(x)
             assert result.is_contiguous(memory_format=layout)
             torch.testing.assert_close(result, model(x), **({"rtol": 1e-2, "atol": 1e-2} if on else {}))
@@ -131,12 +145,13 @@ def test_autocast(dtype):
 
 
 @pytest.mark.parametrize("precision", [None, "exact"])
-def test_reduce_overhead(precision):
+@each_dims
+def test_reduce_overhead(precision, dims):
     """CUDA graphs around our ops."""
-    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
+    model = MODULES[dims](8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
     compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
     for _ in range(4):
-        x = torch.randn(2, 8, 5, 6, device="cuda")
+        x = random_input(2, dims)
         torch.compiler.cudagraph_mark_step_begin()
         result = compiled(x)
         torch.testing.assert_close(result, model(x))
@@ -148,14 +163,37 @@ def test_reduce_overhead(precision):
         model.zero_grad()
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("precision", [None, "exact"])
-def test_export(precision):
-    model = ConvTranspose2d(8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
-    x = torch.randn(2, 8, 5, 6, device="cuda")
+def test_a_cuda_graph_of_an_eager_call_of_three_dimensions(precision, channels_last):
+    case = named("volume_last" if channels_last else "volume")
+    x, weight, bias = case.tensors(device="cuda")
+    call = lambda: conv_transpose3d(x, weight, bias, **case.arguments, precision=precision)  # noqa: E731
+    with torch.cuda.stream(torch.cuda.Stream()):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    for _ in range(3):
+        x.normal_()
+        graph.replay()
+        expected = call()
+        assert result.stride() == expected.stride()
+        if precision == "exact":
+            assert torch.equal(result, expected)
+        torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("precision", [None, "exact"])
+@each_dims
+def test_export(precision, dims):
+    model = MODULES[dims](8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
+    x = random_input(2, dims)
     program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
     assert "convt_ext.forward.default" in str(program.graph)
     for size in (2, 5):
-        x = torch.randn(size, 8, 5, 6, device="cuda")
+        x = random_input(size, dims)
         assert torch.equal(program.module()(x), model(x))
 
 
@@ -239,7 +277,7 @@ OPERANDS = {
 @pytest.mark.parametrize("name", OPERANDS)
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("grads", [False, True])
-@each_case("k4s2p1", "kb75", "no_bias")
+@each_case("k4s2p1", "kb75", "no_bias", "volume")
 def test_opcheck(name, case, channels_last, grads):
     x, weight, bias = case.tensors(device="cuda")
     operands = OPERANDS[name](x, weight, bias, torch.randn(case.output_size, device="cuda"))
@@ -249,11 +287,11 @@ def test_opcheck(name, case, channels_last, grads):
 
 
 @pytest.mark.parametrize("grads", [False, True])
-@each_case("k4s2p1", "kb75", "no_bias")
+@each_case("k4s2p1", "kb75", "no_bias", "volume", "volume_last")
 def test_opcheck_of_what_decides_when_it_runs(case, grads):
     x, weight, bias = (one if one is None else one.requires_grad_(grads) for one in case.tensors(device="cuda"))
     grad_output = torch.randn(case.output_size, device="cuda", requires_grad=grads)
-    numbers = [*case.s, *case.p, *case.op, case.g, *case.d]
+    numbers = [*case.s, *case.p, *case.op, case.g, *case.d, traced_ops.version()]
     torch.library.opcheck(traced_ops.forward, (x, weight, bias, numbers, None))
     for wanted in ([True, True], [True, False], [False, True]):
         torch.library.opcheck(traced_ops.backward, (grad_output, x, weight, numbers, None, wanted))
