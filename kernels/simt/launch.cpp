@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launch/launcher.h"
+#include "plan/cost.h"
 #include "problem/adjoint.h"
 #include "problem/fuse.h"
 #include "problem/volume.h"
