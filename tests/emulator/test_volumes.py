@@ -150,16 +150,15 @@ def test_gradient_of_the_weight(emulated, layer, channels_last, kind):
 
 @pytest.mark.parametrize("kind", EXACT_CLASSES)
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("direction", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_exact_classes(emulated, layer, direction, channels_last, kind):
-    assert Volume.of(LAYERS[layer], direction, kind, channels_last).check(emulated, "simt")
+def test_gradient_of_the_weight_of_exact_classes(emulated, layer, channels_last, kind):
+    assert Volume.of(LAYERS[layer], 2, kind, channels_last).check(emulated, "simt")
 
 
 @pytest.mark.parametrize("kind", EXACT_CLASSES)
 @pytest.mark.parametrize("direction", [0, 1], ids=["forward", "grad_input"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_exact_classes_have_the_documented_bits(emulated, oracle, layer, direction, kind):
+def test_documented_bits(emulated, oracle, layer, direction, kind):
     for channels_last in (False, True):
         Volume.of(LAYERS[layer], direction, kind, channels_last, integers=False).check_bits(emulated, oracle)
 
@@ -174,7 +173,7 @@ def test_nan_reaches_exactly_its_results(emulated, oracle, layer, direction):
 
 
 @pytest.mark.parametrize("direction", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_problems(emulated, oracle, seed, direction):
     """The documented bits; sums of integers for the gradient of the weight, whose order depends on the plan."""
     draw = Random(f"{seed} {direction}")
