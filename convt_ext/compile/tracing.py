@@ -70,6 +70,8 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
     chooses = selected.backend == "auto" and not selected.is_explicit
     if chooses and not _may_be_ours(selected.served, index, exporting):
         return routing.TENSOR_CORES
+    if chooses and exporting and dims == 3:
+        return routing.EXPORTED_VOLUME
 
     if not all(_is_constant(value) for value in (stride, padding, output_padding, groups, dilation)):
         return routing.RUN_TIME_ARGUMENTS

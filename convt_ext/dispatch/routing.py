@@ -61,6 +61,7 @@ RUN_TIME_ARGUMENTS = Reason(
     "an argument is neither an int nor a pair of ints: a tracer treats numpy integers and tensors as run-time values",
     "pass plain ints, such as int(stride)",
 )
+EXPORTED_VOLUME = Reason("an export cannot choose the faster implementation of a three-dimensional layer when it runs")
 COMPILER = Reason("this release of torch's compiler is not supported")
 TOO_LARGE = Reason("convt_ext kernels need sizes and steps below 2^29 per axis", "split the input along that axis")
 TRACING = Reason("torch.jit.trace is tracing", "call it outside of the traced function")

@@ -159,7 +159,9 @@ def test_export_bakes_the_class_in_and_the_program_trains(strict, precision, dim
     batch = torch.export.Dim("batch", min=2, max=64)
     lengths = (5, 6, 7)[:dims]
     program = torch.export.export(layer, (torch.randn(2, 4, *lengths),), dynamic_shapes=({0: batch},), strict=strict)
-    assert "convt_ext.forward.default" in str(program.graph)
+    # A program cannot choose, and PyTorch's operator may be the faster one in three dimensions.
+    is_ours = dims == 2 or precision is not None
+    assert ("convt_ext.forward.default" in str(program.graph)) == is_ours
     module = program.module()
     RAN.clear()
     with tf32(True):
@@ -169,7 +171,8 @@ def test_export_bakes_the_class_in_and_the_program_trains(strict, precision, dim
             torch.testing.assert_close(found, expected)
             (grad,) = torch.autograd.grad(found.square().sum(), module.weight)
             assert_all_close(grad, *torch.autograd.grad(expected.square().sum(), layer.weight))
-    assert RAN == ["forward", "grad_weight"] * 2
+    expected = ["forward", "grad_weight"] * 2 if is_ours else []
+    assert expected == RAN
 
 
 @pytest.mark.parametrize("grads", [False, True])

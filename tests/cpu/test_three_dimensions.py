@@ -194,6 +194,6 @@ def test_enable_report_and_explain(with_tf32):
     (line,) = convt_ext.report(convt_ext.convert(nn.ConvTranspose3d(4, 6, 2, stride=2)).requires_grad_(False), x).lines
     assert line.call.startswith("conv_transpose3d 2x4x3x4x5 * 4x6x2x2x2")
     found = convt_ext.explain(x, weight, bias, 2)
-    assert (found.dims, found.served_by, found.gradients["weight"]) == (3, "convt_ext", "torch")
+    assert (found.dims, found.served_by, found.gradients["weight"]) == (3, "convt_ext", "convt_ext")
     assert str(found).startswith("conv_transpose3d")
     assert found.plan["plan"]["family"] == "patch"

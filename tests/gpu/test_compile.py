@@ -191,10 +191,13 @@ def test_export(precision, dims):
     model = MODULES[dims](8, 6, 4, stride=2, padding=1, device="cuda", precision=precision)
     x = random_input(2, dims)
     program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=64)},))
-    assert "convt_ext.forward.default" in str(program.graph)
+    # A program cannot choose, and PyTorch's operator may be the faster one in three dimensions.
+    is_ours = dims == 2 or precision == "exact"
+    assert ("convt_ext.forward.default" in str(program.graph)) == is_ours
     for size in (2, 5):
         x = random_input(size, dims)
-        assert torch.equal(program.module()(x), model(x))
+        exactly = {"rtol": 0, "atol": 0} if is_ours else {}
+        torch.testing.assert_close(program.module()(x), model(x), **exactly)
 
 
 @pytest.mark.parametrize("precision", [None, "exact", "tf32"])

@@ -154,8 +154,7 @@ def test_more_than_2_to_the_31_elements(room, name, direction, channels_last):
         gy[:, :, -2:, -20:, -30:] = corner
         last = (tensor[:, :, -4 * s :, -22 * s :, -32 * s :] for tensor, s in ((x, 1), (gy, stride)))
         expected = call(*last).map(lambda tensor: tensor.cpu().double()).torch().to(dtype).cuda()
-        for number, plan in forced(call(x, gy)):
-            assert torch.equal(call(x, gy).run(number), expected), words_of(number, plan)
+        assert torch.equal(call(x, gy).run(), expected)
         return
     result = call(x, gy).run()
     scale = stride if direction == "forward" else 1
@@ -167,8 +166,6 @@ def test_more_than_2_to_the_31_elements(room, name, direction, channels_last):
         )
         found = part.run()[:, :, (begin - first) * scale :][:, :, : (end - begin) * scale]
         assert torch.equal(found, result[:, :, begin * scale : end * scale]), (begin, end)
-    for number, plan in forced(call(x, gy)):
-        assert torch.equal(call(x, gy).run(number), result), words_of(number, plan)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
