@@ -23,6 +23,7 @@ def test_first_rows_and_columns_are_added_up_apart(plan_module, half, dtype, cha
 
     assert gives(8, 64, 64, 256, 3)
     assert gives(8, 64, 64, 256, 3, 2)
+    assert gives(2, 64, 64, 64, 2, 2)  # from the first tap on
     assert not gives(1, 64, 64, 64, 3)
     assert not gives(2560, 64, 64, 14, 3)  # many, but two rows of sixteen
     assert gives(1, 64, 64, 64, 3, 1, 1)

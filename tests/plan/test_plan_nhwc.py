@@ -37,6 +37,14 @@ def test_large_sources_are_not_packed(plan_module):
         assert any(plan["packs_source"] for plan in engine_plans(plan_module, problem)) == packed
 
 
+def test_weights_are_copied_without_packing_if_their_source_channels_are_contiguous(plan_module):
+    problem = layer(4, 64, 64, 32, 4, 2, 1, precision=TF32) | {"direction": GRAD_INPUT}
+    in_nchw = problem | {"w_stride": [64 * 16, 16, 4, 1]}
+    every_second = problem | {"w_stride": [2 * stride for stride in problem["w_stride"]]}
+    for one, direct in ((problem, True), (in_nchw, False), (every_second, False)):
+        assert {plan["direct"] for plan in engine_plans(plan_module, one)} == {direct}
+
+
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
 def test_results_of_one_position_have_a_box_for_each_tap(plan_module, kind, channels_last):
