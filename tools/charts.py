@@ -41,7 +41,7 @@ _BLOCK = r"(<!-- figures: {name} -->\n)(.*?)(<!-- /figures -->)"
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """The result files of README.md and the charts that exist, by name."""
+    """The existing result files of README.md and the charts. `files` maps a file's name to its contents."""
 
     files: dict[str, dict[str, Any]]
     digest: str | None  # of the calls and the programs, which the charts show; None if one of them is missing

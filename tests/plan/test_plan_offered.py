@@ -38,7 +38,7 @@ LAYOUTS = (False, True)  # channels_last
 
 
 def candidates(call, gpu=H200) -> list[dict]:
-    """The planner's candidates, all of which `explain` describes."""
+    """Returns the planner's candidates, and checks that `explain` describes each of them."""
     plans = call.candidates(gpu)
     text = "\n".join(_plan_lines({"plan": plans[0], "candidates": plans, "floor_us": 1.0, "torch_us": 0.0}, "a GPU"))
     assert all(_tile(plan) and _tile(plan) in text for plan in plans)

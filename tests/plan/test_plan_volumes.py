@@ -101,20 +101,6 @@ def test_layers_without_taps_along_the_depth(plan_module, n, axes, channels_last
         assert terms(flat) == terms(volume)
 
 
-@few_problems
-@given(n=st.integers(1, 2), axes=axes_of_a_volume(deep=True), channels_last=st.booleans(), gap=st.sampled_from([0, 64]))
-def test_stacked_planes(plan_module, n, axes, channels_last, gap):
-    """`gap`: elements between the planes of the weight."""
-    volume = make_volume(n, 2, 3, axes, channels_last)
-    volume["w_plane"] += gap
-    assume(plan_module.without_depth(volume)[0])
-    stacked = plan_module.stack_planes(volume)
-    if gap > 0 and axes[0]["kernel"] > 1 and axes[1]["kernel"] > 1:
-        assert stacked is None  # tap rows do not have one stride
-    else:
-        assert stacked_terms(stacked) == terms(volume)
-
-
 def joined_terms(joined: Problem) -> Terms:
     """The same for the result of `join_planes`, where rows of planes are rows of one image."""
     x, w, y = (joined[f"{name}_stride"] for name in "xwy")
@@ -133,18 +119,22 @@ def joined_terms(joined: Problem) -> Terms:
     return sorted(found)
 
 
+@pytest.mark.parametrize(
+    ("function", "terms_of", "tensor", "length"),
+    [("stack_planes", stacked_terms, "w", "kernel"), ("join_planes", joined_terms, "x", "in")],
+)
 @few_problems
 @given(n=st.integers(1, 2), axes=axes_of_a_volume(deep=True), channels_last=st.booleans(), gap=st.sampled_from([0, 64]))
-def test_joined_planes(plan_module, n, axes, channels_last, gap):
-    """`gap`: elements between the planes of the input."""
+def test_planes_of_patches(plan_module, function, terms_of, tensor, length, n, axes, channels_last, gap):
+    """`gap`: elements between the planes of the tensor. Its rows then have no common stride, if it has several."""
     volume = make_volume(n, 2, 3, axes, channels_last)
-    volume["x_plane"] += gap
+    volume[f"{tensor}_plane"] += gap
     assume(plan_module.without_depth(volume)[0])
-    joined = plan_module.join_planes(volume)
-    if gap > 0 and axes[0]["in"] > 1 and axes[1]["in"] > 1:
-        assert joined is None  # rows do not have one stride
+    flat = getattr(plan_module, function)(volume)
+    if gap > 0 and axes[0][length] > 1 and axes[1][length] > 1:
+        assert flat is None
     else:
-        assert joined_terms(joined) == terms(volume)
+        assert terms_of(flat) == terms(volume)
 
 
 depths = st.builds(
