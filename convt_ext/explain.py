@@ -157,7 +157,7 @@ def explain(
             plan["plan"] = plan["candidates"][decision[3].candidates[0]]
     dtype = str(input.dtype).removeprefix("torch.")
     problem = f"{dtype} {tuple(input.shape)} on {input.device} with weight {tuple(weight.shape)}"
-    steps = _epilogue_words(residual, activation, served_by, plan if dims == 2 else None)
+    steps = _epilogue_words(residual, activation, served_by, plan)
     on_gpu = input.is_cuda
     return Explanation(
         served_by, reason, precision_class, plan, problem, device_name, gradients, steps, on_gpu, verbose, dims

@@ -12,20 +12,20 @@ from typing import TypeVar
 from torch import nn
 
 from .dispatch import frozen
-from .modules import ConvTranspose2d, ConvTransposeMixin
+from .modules import ConvTransposeMixin
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
 def freeze(model: _Model) -> _Model:
-    """Keeps packed and folded weights of every `convt_ext.ConvTranspose2d` in `model` for inference, in place.
+    """Keeps packed and folded weights of every layer of convt_ext in `model` for inference, in place.
 
     Saves 5 to 11 us per call of a tensor-core kernel, the cast of the weight under autocast, and the folding of a
     BatchNorm in models of ``convert(model, fuse=True)``; other calls do not change. The first call of each size packs,
     waits for the packing and keeps the copy: at most 8 copies, each of at most four times the weight plus 4 MiB
     (kernels that need more, as with many groups, pack on every call). The bits of the result do not change. Copies are
-    used by every call with the weight that records no gradient and is not traced: of a layer, of
-    `convt_ext.conv_transpose2d`, and in programs of ``torch.compile`` without an explicit precision and without CUDA
+    used by every call with the weight that records no gradient and is not traced: of a layer, of convt_ext's functions,
+    and, in two and three dimensions, in programs of ``torch.compile`` without an explicit precision and without CUDA
     graphs. Calls with a residual of the result's size, with an input that is not 16-byte aligned, or captured before a
     copy exists pack as before. `train()`, `load_state_dict()` and moves to another device or dtype drop the copies;
     copies and pickles of a module are not frozen.
@@ -41,16 +41,16 @@ def freeze(model: _Model) -> _Model:
     a copy keeps reading that copy after any write, so capture it again; the copy lives as long as the weight's memory.
 
     Args:
-        model: a converted model or a layer, in eval mode. One- and three-dimensional layers do not change.
+        model: a converted model or a layer, in eval mode.
 
     Returns:
         `model` itself.
 
     Raises:
         TypeError: `model` is not a `torch.nn.Module`.
-        RuntimeError: `model` contains no layer of convt_ext; a two-dimensional layer is in training mode; or its weight
-            is not a Parameter (a parametrization) or was made under torch.inference_mode, where writes are not counted.
-            Nothing is frozen then.
+        RuntimeError: `model` contains no layer of convt_ext; a layer is in training mode; or its weight is not a
+            Parameter (a parametrization) or was made under torch.inference_mode, where writes are not counted. Nothing
+            is frozen then.
 
     Example:
         >>> import torch, convt_ext
@@ -59,8 +59,8 @@ def freeze(model: _Model) -> _Model:
         True
     """
     layers = list(_layers(model, "freeze"))
-    if not layers and not any(isinstance(one, ConvTransposeMixin) for one in model.modules()):
-        raise RuntimeError("freeze found no convt_ext.ConvTranspose2d: call convt_ext.convert(model) first")
+    if not layers:
+        raise RuntimeError("freeze found no layer of convt_ext: call convt_ext.convert(model) first")
     for name, layer in layers:
         reason = _obstacle(layer)
         if reason is not None:
@@ -93,13 +93,13 @@ def unfreeze(model: _Model) -> _Model:
     return model
 
 
-def _layers(model: nn.Module, function: str) -> Iterator[tuple[str, ConvTranspose2d]]:
+def _layers(model: nn.Module, function: str) -> Iterator[tuple[str, ConvTransposeMixin]]:
     if not isinstance(model, nn.Module):
         raise TypeError(f"{function} expects a torch.nn.Module, but got {type(model).__name__}")
-    return ((name, one) for name, one in model.named_modules() if isinstance(one, ConvTranspose2d))
+    return ((name, one) for name, one in model.named_modules() if isinstance(one, ConvTransposeMixin))
 
 
-def _obstacle(layer: ConvTranspose2d) -> str | None:
+def _obstacle(layer: ConvTransposeMixin) -> str | None:
     weight = layer._parameters.get("weight")
     if layer.training:
         return "it is in training mode, and freezing is for inference: call eval() first"

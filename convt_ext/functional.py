@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 from torch.compiler import is_compiling
 from torch.fx import Proxy
@@ -148,7 +147,7 @@ def conv_transpose1d(
         stride, padding, output_padding, dilation: an int or a sequence of one.
         groups: number of channel groups.
         precision, backend: as in `conv_transpose2d`.
-        residual, activation: as in `conv_transpose2d`; PyTorch's functions compute both after the kernel.
+        residual, activation: as in `conv_transpose2d`.
 
     Returns:
         (N, C_out, OL), or (C_out, OL) for an unbatched input, with the strides of PyTorch's result.
@@ -206,7 +205,8 @@ def conv_transpose3d(
         stride, padding, output_padding, dilation: an int or three (depth, height, width).
         groups: number of channel groups.
         precision, backend: as in `conv_transpose2d`.
-        residual, activation: as in `conv_transpose2d`; PyTorch's functions compute both after the kernel.
+        residual, activation: as in `conv_transpose2d`. If the kernel is larger than 1 along the depth, one pass over
+            the result computes both.
 
     Returns:
         (N, C_out, OD, OH, OW), or (C_out, OD, OH, OW) for an unbatched input, in the memory format of PyTorch's result.
@@ -235,11 +235,8 @@ def conv_transpose3d(
 def _call_then(dims: int, arguments: tuple[Any, ...], precision, backend, residual, activation) -> Tensor:
     """Computes a call with a residual or an activation."""
     entries, others = following(residual, activation)
-    keywords = {"precision": precision, "backend": backend}
-    if dims != 2:
-        function = conv_transpose1d if dims == 1 else conv_transpose3d
-        return apply_after(partial(function, *arguments, **keywords), [*entries, *others])
-    return apply_after(partial(conv_transpose2d_then, *arguments, **keywords, epilogue=entries), others)
+    compute = partial(conv_transpose_then, dims, *arguments, precision=precision, backend=backend, epilogue=entries)
+    return apply_after(compute, others)
 
 
 def _call(
@@ -258,7 +255,7 @@ def _call(
     if is_compiling():
         call = input, weight, bias, stride, padding, output_padding, groups, dilation
         return tracing.conv_transpose(dims, call, requested, is_frozen)
-    copies = frozen.copies_for(input, weight, bias) if frozen.registry and dims == 2 else None
+    copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
     operand = weight if copies is None else copies.weight
     decision = routing.route(
         input, operand, bias, stride, padding, output_padding, groups, dilation, requested, None, dims
@@ -279,7 +276,9 @@ def _call(
     return result if dims == 2 and input.dim() == 4 else as_result(dims, result, input.dim() == dims + 2)
 
 
-traced_of_frozen = partial(_call, 2, conv_transpose2d, is_frozen=True)  # for modules with a frozen weight
+# The public functions by the number of dimensions, and those of traced calls of modules with a frozen weight.
+FUNCTIONS: dict[int, Callable[..., Tensor]] = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}
+TRACED_OF_FROZEN = {dims: partial(_call, dims, function, is_frozen=True) for dims, function in FUNCTIONS.items()}
 
 
 def _stand_in_of(dims: int) -> Callable[..., Tensor]:
@@ -295,7 +294,7 @@ def _stand_in_of(dims: int) -> Callable[..., Tensor]:
 # Replace PyTorch's functions while enabling.py is active, with their signatures. Inputs that are not plain tensors go
 # to PyTorch's functions, which overrides and tracers recognize.
 STAND_INS = {dims: _stand_in_of(dims) for dims in (1, 2, 3)}
-replaced.OURS = *STAND_INS.values(), conv_transpose1d, conv_transpose2d, conv_transpose3d
+replaced.OURS = *STAND_INS.values(), *FUNCTIONS.values()
 stand_in_serves = False  # set by enabling.py
 
 
@@ -328,28 +327,28 @@ def _log_once(reason: routing.Reason, input: Any) -> None:
         _LOG.info("PyTorch's operator computes an input of %s: %s", words, reason.text)
 
 
-def conv_transpose2d_then(
-    input, weight, bias, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *, precision=None,
+def conv_transpose_then(
+    dims, input, weight, bias, stride=1, padding=0, output_padding=0, groups=1, dilation=1, *, precision=None,
     backend=None, epilogue: Sequence[Any],
 ) -> Tensor:  # fmt: skip
-    """Computes `conv_transpose2d`, then pointwise functions of PyTorch, in the kernel where it can.
+    """Computes a transposed convolution, then pointwise functions of PyTorch, in the kernel where it can.
 
     The epilogue contains functions and modules, and tuples of a function and its further arguments. Raises a TypeError
     or ValueError for an entry that no kernel supports (epilogue/steps.py).
     """
     arguments = input, weight, bias, stride, padding, output_padding, groups, dilation
     if not epilogue:
-        return conv_transpose2d(*arguments, precision=precision, backend=backend)
+        return FUNCTIONS[dims](*arguments, precision=precision, backend=backend)
     requested = encode_request(precision, backend)
-    if F.conv_transpose2d is not BUILTINS[2] and is_for_tools(2, requested):
-        return apply_after(partial(torchs_or_a_tools, 2, *arguments), epilogue)
+    if replaced.current(dims) is not BUILTINS[dims] and is_for_tools(dims, requested):
+        return apply_after(partial(torchs_or_a_tools, dims, *arguments), epilogue)
     if is_compiling():  # the compiler fuses the functions itself
         check_names(epilogue)
-        return apply(tracing.conv_transpose(2, arguments, requested), epilogue)
-    result = fused.conv_transpose2d(*arguments, requested, epilogue)
+        return apply(tracing.conv_transpose(dims, arguments, requested), epilogue)
+    result = fused.conv_transpose(dims, *arguments, requested, epilogue)
     if result is not None:
         return result
-    return apply_after(partial(conv_transpose2d, *arguments, precision=precision, backend=backend), epilogue)
+    return apply_after(partial(FUNCTIONS[dims], *arguments, precision=precision, backend=backend), epilogue)
 
 
 _warned = False

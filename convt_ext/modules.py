@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 
 from .dispatch import scopes
 from .dispatch.request import decode_request, encode_request, flags, keywords_of
-from .functional import conv_transpose1d, conv_transpose2d, conv_transpose3d, traced_of_frozen
+from .functional import FUNCTIONS, TRACED_OF_FROZEN
 
 if TYPE_CHECKING:
     from torch.nn.modules.conv import _ConvTransposeNd as _Base
@@ -81,11 +81,8 @@ class ConvTransposeMixin(_Base):
         output_padding = self.output_padding
         if output_size is not None:
             output_padding = self._asked_output_padding(input, output_size)
-        function: Any = conv_transpose2d
-        if len(self.kernel_size) != 2:
-            function = conv_transpose1d if len(self.kernel_size) == 1 else conv_transpose3d
-        if self._frozen is not None and is_compiling() and not torch.is_grad_enabled():
-            function = traced_of_frozen
+        is_traced_frozen = self._frozen is not None and is_compiling() and not torch.is_grad_enabled()
+        function: Any = (TRACED_OF_FROZEN if is_traced_frozen else FUNCTIONS)[len(self.kernel_size)]
         return function(
             input, self.weight, self.bias, self.stride, self.padding, output_padding, self.groups, self.dilation,
             precision=self.precision, backend=self.backend,

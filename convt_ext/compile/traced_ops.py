@@ -134,7 +134,7 @@ def run_forward(input, weight, bias, numbers, channels_last, steps: Sequence[Ste
     if copies is None or not isinstance(directions, NativeConv):
         directions.count(True, False)
     elif directions.serves(input, weight, bias, 0):
-        return formatted(copies.run(input, bias, directions, steps), channels_last)
+        return formatted(copies.run(input, weight, bias, directions, steps), channels_last)
     result = directions.forward_then(input, weight, bias, steps) if steps else directions.forward(input, weight, bias)
     return formatted(result, channels_last)
 

@@ -91,7 +91,7 @@ def _route(input, weight, bias, stride, padding, output_padding, groups, dilatio
         if _is_unknown_compiler():
             return routing.COMPILER
         numbers = [*stride, *padding, *output_padding, groups, *dilation, _version()]
-        if is_frozen:
+        if is_frozen and dims > 1:  # the op finds the copies by the parameter, and a one-dimensional call views it
             return traced_ops.forward, (input, uncast_weight, bias, [*numbers, traced_ops.FROZEN], None)
         return traced_ops.forward, (input, weight, bias, numbers, None)
     channels_last = result_is_channels_last(

@@ -168,24 +168,25 @@ class FrozenWeight:
     def call(self, input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeConv) -> Tensor:
         """As `autograd.call`, for a call that records no gradient."""
         if directions.serves(input, weight, bias, 0):
-            return self.run(input, bias, directions)
+            return self.run(input, weight, bias, directions)
         return _torch.conv_transpose2d(input, weight, bias, *directions.arguments[:5])
 
-    def run(self, input: Tensor, bias: Tensor | None, directions: NativeConv, steps: Sequence[Step] = ()) -> Tensor:
+    def run(
+        self, input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeConv, steps: Sequence[Step] = ()
+    ) -> Tensor:
         """Computes as `directions.forward_then`, from a packed copy if one can be used, for a call that records no
-        gradient and that convt_ext computes."""
-        result = self._run_packed(input, bias, directions, steps)
+        gradient and that convt_ext computes. `weight`: this weight, on the axes of the problem."""
+        result = self._run_packed(input, weight, bias, directions, steps)
         if result is not None:
             return result
         if steps:
-            return directions.forward_then(input, self.weight, bias, steps)
-        return directions.forward(input, self.weight, bias)
+            return directions.forward_then(input, weight, bias, steps)
+        return directions.forward(input, weight, bias)
 
     def _run_packed(
-        self, input: Tensor, bias: Tensor | None, directions: NativeConv, steps: Sequence[Step]
+        self, input: Tensor, weight: Tensor, bias: Tensor | None, directions: NativeConv, steps: Sequence[Step]
     ) -> Tensor | None:
         """Runs on every call with a frozen weight, so the host time of each line counts."""
-        weight = self.weight
         state = self._now()
         # Misaligned operands may run another kernel, which packs differently or not at all.
         if state is None or (input.data_ptr() | state.address) % _ALIGNMENT != 0:
@@ -201,10 +202,10 @@ class FrozenWeight:
         if copy is None:
             if _is_capturing(input):  # a captured call can only use an existing copy
                 return None
-            copy = self._new_copy(input, bias is not None, directions)
+            copy = self._new_copy(input, weight, bias is not None, directions)
         if copy.memory is not None:
             if is_packed:
-                self._lend(copy, weight)
+                self._lend(copy, self.weight)
             lists = lists_of(steps) if steps else _NO_STEPS
             try:
                 result = ops.run_forward_packed(input, weight, bias, directions.call, copy.memory, is_packed, *lists)
@@ -246,14 +247,14 @@ class FrozenWeight:
             self._memory = self.weight.untyped_storage()
             self._state = state
 
-    def _new_copy(self, input: Tensor, has_bias: bool, directions: NativeConv) -> _Copy:
+    def _new_copy(self, input: Tensor, weight: Tensor, has_bias: bool, directions: NativeConv) -> _Copy:
         """Allocates memory for the packed weight, if the plan of the call packs."""
         device = planner.device_numbers(input.get_device())
         best = planner.best_plan(
-            planner.Problem.of_call(input, self.weight, has_bias, directions.arguments, device),
+            planner.Problem.of_call(input, weight, has_bias, directions.arguments, device),
             preferred=directions.candidates[0],
         )
-        if best is None or not 0 < best.packed_bytes <= _MAX_TIMES * self.weight.nbytes + _MAX_MORE:
+        if best is None or not 0 < best.packed_bytes <= _MAX_TIMES * weight.nbytes + _MAX_MORE:
             return _Copy(None, 0)
         try:
             packed = torch.empty(best.packed_bytes, dtype=torch.uint8, device=input.device)

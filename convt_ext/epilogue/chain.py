@@ -18,7 +18,7 @@ from torch.compiler import is_compiling
 from ..dispatch import autocast, routing
 from ..environment import _torch
 from ..environment._torch import forward_ad, has_torch_function_unary
-from ..functional import conv_transpose1d, conv_transpose2d, conv_transpose2d_then, conv_transpose3d
+from ..functional import FUNCTIONS, conv_transpose_then
 from ..modules import ConvTransposeMixin
 from .folding import can_fold, folded, result_size
 from .functions import Call
@@ -26,9 +26,6 @@ from .steps import MODULES, apply_after, steps_of
 
 # A follower of a convolution: a module, or a call in a graph.
 Follower = nn.Module | Call
-
-# The functions by the number of dimensions.
-FUNCTIONS: dict[int, Callable[..., Any]] = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}
 
 
 @dataclass(eq=False)
@@ -61,11 +58,10 @@ class Functional:
 # Exact types, as in steps.py. In eval mode they return their input.
 _DROPOUTS = frozenset({nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout})
 _NORMS = frozenset({nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm})
-# By the number of dimensions: without activations in one and three, which have no epilogues.
+# By the number of dimensions.
 _TAKEN = {
-    1: frozenset({nn.Identity, nn.BatchNorm1d, nn.SyncBatchNorm}) | _DROPOUTS,
-    2: frozenset({nn.BatchNorm2d, nn.SyncBatchNorm, *MODULES}) | _DROPOUTS,
-    3: frozenset({nn.Identity, nn.BatchNorm3d, nn.SyncBatchNorm}) | _DROPOUTS,
+    dims: frozenset({norm, nn.SyncBatchNorm, *MODULES}) | _DROPOUTS
+    for dims, norm in ((1, nn.BatchNorm1d), (2, nn.BatchNorm2d), (3, nn.BatchNorm3d))
 }
 
 # Why a chain ends. OTHER is not reported.
@@ -124,10 +120,7 @@ def run(conv: Any, followers: Sequence[Follower], input: Any) -> Any:
     weight, bias = (conv.weight, conv.bias) if norm is None else folded(conv, norm)
     arguments = input, weight, bias, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
     keywords = {"precision": conv.precision, "backend": conv.backend}
-    if len(conv.stride) == 2:
-        run = partial(conv_transpose2d_then, *arguments, **keywords, epilogue=entries)
-    else:
-        run = partial(FUNCTIONS[len(conv.stride)], *arguments, **keywords)
+    run = partial(conv_transpose_then, len(conv.stride), *arguments, **keywords, epilogue=entries)
     return _apply_after(run, followers[num_taken:])
 
 
@@ -196,7 +189,7 @@ def _is_plain(operand: Tensor, call: Call, conv: Any, input: Tensor) -> bool:
     if operand.is_complex() or (operand.dim() > 0 and torch.promote_types(operand.dtype, dtype) != dtype):
         return False
     size = result_size(conv, input)
-    return operand.dim() <= 4 and all(
+    return operand.dim() <= len(size) and all(
         length in (1, whole) for length, whole in zip(reversed(operand.shape), reversed(size), strict=False)
     )
 

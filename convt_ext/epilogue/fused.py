@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..dispatch import autocast, autograd, frozen, routing
+from ..dispatch.arguments import as_result
 from ..dispatch.directions import grad_mask_of
 from ..dispatch.geometry import output_size
 from ..environment import _torch
@@ -32,8 +33,8 @@ _LINEAR = frozenset({ADD, SUBTRACT, MULTIPLY, DIVIDE})
 _aten = torch.ops.aten
 
 
-def conv_transpose2d(
-    input, weight, bias, stride, padding, output_padding, groups, dilation, requested, epilogue: Sequence[Any]
+def conv_transpose(
+    dims, input, weight, bias, stride, padding, output_padding, groups, dilation, requested, epilogue: Sequence[Any]
 ) -> Tensor | None:
     """Returns the result, or None if the caller must apply PyTorch's functions one after the other."""
     asked = steps_of(epilogue)
@@ -41,7 +42,9 @@ def conv_transpose2d(
         return None
     copies = frozen.copies_for(input, weight, bias) if frozen.registry else None
     operand = weight if copies is None else copies.weight
-    decision = routing.route(input, operand, bias, stride, padding, output_padding, groups, dilation, requested)
+    decision = routing.route(
+        input, operand, bias, stride, padding, output_padding, groups, dilation, requested, None, dims
+    )
     if isinstance(decision, routing.Reason):
         return None
     batched, weight, bias, directions = decision
@@ -49,7 +52,8 @@ def conv_transpose2d(
     if is_watched and torch.is_autocast_enabled(routing.DEVICE_TYPE):  # operands for PyTorch's operator are not cast
         batched, weight, bias = autocast.cast(batched, weight, bias, routing.DEVICE_TYPE)
     size = output_size(batched.shape, weight.shape, *directions.arguments[:5])
-    steps = _ready(asked, size[4 - input.dim() :], batched)
+    of_user = (*size[:2], *size[-dims:])
+    steps = _ready(asked, of_user[dims + 2 - input.dim() :], batched, dims)
     if steps is None:
         return None
     tensors = [step.tensor for step in steps]
@@ -59,7 +63,7 @@ def conv_transpose2d(
         if copies is None:
             result = directions.forward_then(batched, weight, bias, steps)
         else:
-            result = copies.run(batched, bias, directions, steps)
+            result = copies.run(batched, weight, bias, directions, steps)
     else:
         if not are_differentiable(steps):
             return None
@@ -73,16 +77,16 @@ def conv_transpose2d(
             if is_small and directions.is_recorded_by_torch(needs_grad_mask):
                 return None
         result = Then.apply(batched, weight, bias, directions, steps, *tensors)
-    return result.squeeze(0) if input.dim() == 3 else result
+    return as_result(dims, result, input.dim() == dims + 2)
 
 
-def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor) -> Sequence[Step] | None:
-    """Returns the steps with tensors of the result's dtype; None if one changes the result's dtype, device (those of
-    `input`) or size (as the user sees it)."""
+def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor, dims: int) -> Sequence[Step] | None:
+    """Returns the steps with tensors of the result's dtype, on the axes of the problem; None if one changes the dtype
+    or device of the result (those of `input`), or its size (as the user sees it)."""
     ready = []
     for step in steps:
         if step.tensor is not None:
-            step = _ready_step(step, step.tensor, size, input)  # type: ignore[assignment]
+            step = _ready_step(step, step.tensor, size, input, dims)  # type: ignore[assignment]
             if step is None:
                 return None
         elif step.operation == SOFTPLUS and torch.is_autocast_enabled(routing.DEVICE_TYPE):
@@ -91,23 +95,42 @@ def _ready(steps: Sequence[Step], size: Sequence[int], input: Tensor) -> Sequenc
     return ready
 
 
-def _ready_step(step: Step, tensor: Tensor, size: Sequence[int], input: Tensor) -> Step | None:
+def _ready_step(step: Step, tensor: Tensor, size: Sequence[int], input: Tensor, dims: int) -> Step | None:
     if type(tensor) not in routing.PLAIN or tensor.layout is not torch.strided or tensor.is_complex():
         return None
-    dims = tensor.dim()
-    if dims == 0 and tensor.device.type == "cpu" and step.operation != LEAKY_RELU and not tensor.requires_grad:
+    if tensor.dim() == 0 and tensor.device.type == "cpu" and step.operation != LEAKY_RELU and not tensor.requires_grad:
         return step._replace(first=float(tensor), tensor=None)  # PyTorch treats such a tensor as a number
-    if tensor.device != input.device or dims > len(size):
+    if tensor.device != input.device or tensor.dim() > len(size):
         return None
-    if any(length not in (1, whole) for length, whole in zip(tensor.shape, size[len(size) - dims :], strict=True)):
-        return None
-    if step.operation == LEAKY_RELU and tensor.numel() > 1 and len(size) == 3:
-        return None  # prelu's channels are the second axis, which is the height of an unbatched result
-    if tensor.dtype is not input.dtype:
-        if step.operation == LEAKY_RELU or (dims > 0 and torch.promote_types(tensor.dtype, input.dtype) != input.dtype):
+    if step.operation == LEAKY_RELU and tensor.numel() > 1:
+        # prelu's slopes are those of the second axis, which is not the channel axis of an unbatched result.
+        if len(size) == dims + 1 or len(tensor) != size[1]:
             return None
-        return step._replace(tensor=tensor.to(input.dtype))
-    return step
+        if dims == 3:
+            tensor = tensor.unsqueeze(-1)
+    else:
+        axes = size[len(size) - tensor.dim() :]
+        if any(length not in (1, whole) for length, whole in zip(tensor.shape, axes, strict=True)):
+            return None
+        if dims == 1 and tensor.dim() > 0:
+            tensor = tensor.unsqueeze(-2)
+        if dims == 3 and not _joins_planes(tensor, *size[-3:-1]):
+            return None
+    if tensor.dtype is not input.dtype:
+        can_cast = tensor.dim() == 0 or torch.promote_types(tensor.dtype, input.dtype) == input.dtype
+        if step.operation == LEAKY_RELU or not can_cast:
+            return None
+        tensor = tensor.to(input.dtype)
+    return step._replace(tensor=tensor)
+
+
+def _joins_planes(tensor: Tensor, planes: int, rows: int) -> bool:
+    """Returns whether the rows of all planes have one stride in the tensor, as kernels need; `planes` and `rows` are
+    those of the result."""
+    in_plane, between = (
+        tensor.stride(-axis) if tensor.dim() >= axis and tensor.shape[-axis] > 1 else 0 for axis in (2, 3)
+    )
+    return planes == 1 or rows == 1 or between == rows * in_plane
 
 
 def are_differentiable(steps: Sequence[Step]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import fx, nn
 
 from ..dispatch.arguments import sequence
+from ..functional import FUNCTIONS
 from ..modules import ConvTransposeMixin
 from . import chain, functions
 
@@ -73,7 +74,7 @@ def _convolution(model: fx.GraphModule, node: fx.Node) -> ConvTransposeMixin | c
     conv = _module(model, node)
     if isinstance(conv, ConvTransposeMixin):
         return conv if len(node.args) == 1 and not node.kwargs else None
-    dims = next((one for one, function in chain.FUNCTIONS.items() if node.target is function), None)
+    dims = next((one for one, function in FUNCTIONS.items() if node.target is function), None)
     if dims is None or len(node.args) != 8 or not node.kwargs.keys() <= {"precision", "backend"}:
         return None
     _, weight, bias, *lists, groups, dilation = node.args
@@ -106,7 +107,7 @@ def _chain_behind(
             is_first = is_first and chain.gives_back_its_input(follower)
         else:
             follower = _function(following, last)
-            if follower is None or not chain.is_bare(conv) or len(conv.stride) != 2:
+            if follower is None or not chain.is_bare(conv):
                 break
             is_first = False
         # The convolution moves to the end of the chain, so no node in between may write to its operands.

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
 
-import convt_ext
 from convt_ext.bench.layers import BUILT_IN, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, torch_switches
 from convt_ext.bench.operands import LAYOUTS, make_operands
 from convt_ext.environment import _extension
+from convt_ext.functional import FUNCTIONS
 from convt_ext.tuning import files
 from convt_ext.tuning.measuring import merge, tune
 
@@ -79,7 +80,7 @@ def _measure_layer(layer: Layer, dtype: torch.dtype, layouts: list[str], out: Pa
         of = operands.in_layout(layout)
         tensors = [None if one is None else one.detach().requires_grad_() for one in (of.input, of.weight, of.bias)]
         try:
-            tune(lambda *inputs: convt_ext.conv_transpose2d(*inputs, **layer.arguments), *tensors, file=out)
+            tune(partial(FUNCTIONS[layer.dims], **layer.arguments), *tensors, file=out)
         except torch.OutOfMemoryError:
             print(f"{layer.name} does not fit into the GPU's memory", file=sys.stderr)
 

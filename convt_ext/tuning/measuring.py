@@ -18,7 +18,7 @@ from torch import nn
 
 from ..convert import convert
 from ..dispatch import planner, routing
-from ..modules import ConvTranspose2d
+from ..modules import ConvTransposeMixin
 from . import benchmark, choices, files, restoring
 
 
@@ -42,7 +42,7 @@ def tune(
     are not restored.
 
     Args:
-        target: a module (a copy of it runs, converted if it contains no `convt_ext.ConvTranspose2d`) or a function.
+        target: a module (a copy of it runs, converted if it contains no layer of convt_ext) or a function.
         inputs, named: its arguments; tensors of the sizes that will be used. If `target` has keyword arguments named
             `file` or `backward`, wrap it in a function.
         file: the file to add the measurements to. It is checked to be writable before anything runs.
@@ -65,7 +65,7 @@ def tune(
         files.check(file)
     if isinstance(target, nn.Module):
         target = copy.deepcopy(target)
-        if not any(isinstance(module, ConvTranspose2d) for module in target.modules()):
+        if not any(isinstance(module, ConvTransposeMixin) for module in target.modules()):
             target = convert(target)
     with _measuring():
         restoring.run(target, inputs, named, backward)
@@ -73,7 +73,7 @@ def tune(
     if not found:
         raise RuntimeError(
             "convt_ext.tuning.tune measured nothing: it needs a CUDA GPU that the kernels support (python -m convt_ext "
-            "info) and calls of convt_ext.conv_transpose2d or its modules with backend='auto'"
+            "info) and calls of convt_ext's functions or modules with backend='auto'"
         )
     files.add(found)
     routing.forget()

@@ -148,7 +148,7 @@ bool launch_then(const ConvTProblem& problem, const Plan& plan, Pointers pointer
     launch(problem, plan, pointers, stream);
     return pointers.grad_bias != nullptr;
   }
-  const epilogue::Program steps = epilogue->program(plan.family->fuses);
+  const epilogue::Program steps = epilogue->program(fuses_of(*plan.family, problem));
   pointers.steps = &steps;
   launch(problem, plan, pointers, stream);
   const bool exact = problem.precision == Precision::kIeee || problem.precision == Precision::kAten;

@@ -19,11 +19,12 @@ constexpr int64_t kHasTensor = 256;  // flag in the schema's operation codes
 
 }  // namespace
 
-Epilogue::Epilogue(const EpilogueArguments& arguments, const int64_t* size, const int64_t* stride, DataType dtype,
-                   int32_t device)
-    : dtype_(dtype) {
+Epilogue::Epilogue(const EpilogueArguments& arguments, const int64_t* size, const int64_t* stride, int64_t planes,
+                   DataType dtype, int32_t device)
+    : dtype_(dtype), planes_(planes) {
   std::copy_n(size, 4, size_.begin());
   std::copy_n(stride, 4, stride_.begin());
+  if (planes > 0) size_[2] *= planes;
   const auto& [operations, numbers, tensors] = arguments;
   STD_TORCH_CHECK(numbers.size() == 2 * operations.size(), "convt_ext: numbers must be two for each of the ",
                   operations.size(), " operations, got ", numbers.size());
@@ -52,14 +53,7 @@ void Epilogue::add_step(int64_t code, double first, double second, const Tensor*
                     "convt_ext: a tensor of an epilogue must be on the result's GPU, ", device);
     STD_TORCH_CHECK(data_type_of("a tensor of an epilogue", *tensor) == dtype_,
                     "convt_ext: a tensor of an epilogue must have the result's dtype");
-    const int64_t dims = tensor->dim();
-    STD_TORCH_CHECK(dims <= 4, "convt_ext: a tensor of an epilogue must have at most 4 dimensions, got ", dims);
-    for (int64_t i = 0; i < dims; ++i) {
-      const int64_t axis = 4 - dims + i, length = tensor->size(i);
-      STD_TORCH_CHECK(length == 1 || length == size_[axis], "convt_ext: a tensor of an epilogue has size ", length,
-                      " where the result has ", size_[axis], " and must broadcast to it");
-      stride[axis] = length == 1 ? 0 : tensor->stride(i);
-    }
+    stride = strides_of(*tensor);
     step.tensor = tensor->const_data_ptr();
     step.operand = operand_of(stride);
     step.channel_step = static_cast<int32_t>(stride[1]);
@@ -73,6 +67,27 @@ void Epilogue::add_step(int64_t code, double first, double second, const Tensor*
   }
   steps_.push_back(step);
   strides_.push_back(stride);
+}
+
+std::array<int64_t, 4> Epilogue::strides_of(const Tensor& tensor) const {
+  const bool has_depth = planes_ > 0;
+  const int64_t dims = tensor.dim(), most = has_depth ? 5 : 4;
+  STD_TORCH_CHECK(dims <= most, "convt_ext: a tensor of an epilogue must have at most ", most, " dimensions, got ",
+                  dims);
+  const int64_t rows = has_depth ? size_[2] / planes_ : size_[2];  // per plane
+  const int64_t sizes[5] = {size_[0], size_[1], has_depth ? planes_ : 1, rows, size_[3]};
+  int64_t stride[5]{};
+  for (int64_t i = 0; i < dims; ++i) {
+    const int64_t axis = has_depth || dims - i <= 2 ? 5 - dims + i : 4 - dims + i, length = tensor.size(i);
+    STD_TORCH_CHECK(length == 1 || length == sizes[axis], "convt_ext: a tensor of an epilogue has size ", length,
+                    " where the result has ", sizes[axis], " and must broadcast to it");
+    stride[axis] = length == 1 ? 0 : tensor.stride(i);
+  }
+  const bool one_row = rows == 1;
+  STD_TORCH_CHECK(!has_depth || planes_ == 1 || one_row || stride[2] == rows * stride[3],
+                  "convt_ext: the rows of all planes of an epilogue's tensor must have one stride, got ", stride[3],
+                  " in a plane of ", rows, " rows and ", stride[2], " between planes");
+  return {stride[0], stride[1], one_row && has_depth ? stride[2] : stride[3], stride[4]};
 }
 
 epilogue::Operand Epilogue::operand_of(const std::array<int64_t, 4>& stride) const {
@@ -210,22 +225,24 @@ void Epilogue::run(int32_t first, bool exact, void* result, cudaStream_t stream)
 
 void finish(Tensor result, bool exact, const std::vector<int64_t>& operations, const std::vector<double>& numbers,
             const std::vector<Tensor>& tensors) {
-  check_tensor("result", result, 2, "(N, C, H, W)");
+  const bool has_depth = result.dim() == 5;
+  check_tensor("result", result, has_depth ? 3 : 2, "(N, C, D, H, W)");
   if (result.numel() == 0) return;
-  int64_t stride[4], dense[2][4];
-  const int64_t* size = result.sizes().data();
-  for (int last = 0; last < 2; ++last) fill_dense_strides(size, last == 1, dense[last]);
-  bool is_dense[2] = {true, true};
-  for (int i = 0; i < 4; ++i) {
-    stride[i] = result.stride(i);
-    for (int last = 0; last < 2; ++last) {
-      is_dense[last] = is_dense[last] && (size[i] == 1 || stride[i] == dense[last][i]);
-    }
+  const int64_t planes = has_depth ? result.size(2) : 1;
+  const int64_t size[4] = {result.size(0), result.size(1), result.size(has_depth ? 3 : 2),
+                           result.size(has_depth ? 4 : 3)};
+  int64_t stride[4], plane, dense[4];
+  read_strides(result, stride, &plane);
+  bool is_dense = false;
+  for (int last = 0; last < 2 && !is_dense; ++last) {
+    const int64_t dense_plane = fill_dense_strides(size, last == 1, dense, planes);
+    is_dense = planes == 1 || plane == dense_plane;
+    for (int i = 0; i < 4; ++i) is_dense = is_dense && (size[i] == 1 || stride[i] == dense[i]);
   }
-  STD_TORCH_CHECK(is_dense[0] || is_dense[1], "convt_ext: result must be dense, in NCHW or channels_last");
+  STD_TORCH_CHECK(is_dense, "convt_ext: result must be dense, contiguous or channels_last");
   const int32_t device = result.get_device_index();
   const torch::stable::accelerator::DeviceGuard guard(device);
-  const Epilogue epilogue({operations, numbers, tensors}, size, dense[is_dense[0] ? 0 : 1],
+  const Epilogue epilogue({operations, numbers, tensors}, size, dense, has_depth ? planes : 0,
                           data_type_of("result", result), device);
   epilogue.run(0, exact, result.mutable_data_ptr(), current_stream(device));
 }

@@ -47,8 +47,10 @@ Tensor run(const Tensor& input, const Tensor& weight, const std::optional<Tensor
   pointers.y = output.mutable_data_ptr();
   pointers.is_packed = is_packed;
   std::optional<Epilogue> epilogue;
-  STD_TORCH_CHECK(steps == nullptr || dims == 2, "convt_ext: three-dimensional calls have no epilogue steps");
-  if (steps != nullptr) epilogue.emplace(*steps, shapes.y, problem.y_stride, problem.dtype, device);
+  if (steps != nullptr) {
+    const int64_t planes = dims == 3 ? problem.d.out : 0;
+    epilogue.emplace(*steps, shapes.y, problem.y_stride, planes, problem.dtype, device);
+  }
   run_plan(problem, {only, arguments.preferred[0]}, pointers, device, packed,
            epilogue.has_value() ? &*epilogue : nullptr);
   if (packed != nullptr && !is_packed) wait_for_stream(device);  // other streams may read it afterwards

@@ -115,11 +115,11 @@ bool lay_pixels(const ConvTProblem& problem, const CorrelateInstance& instance, 
 constexpr int64_t kLeastBytes = int64_t{64} << 20, kMostRests = 16;
 
 // With several planes the taps cover all rows (problem/volume.h).
-bool has_volume(const JoinedProblem& problem) { return problem.planes.taps != problem.h.kernel; }
+bool has_planes(const JoinedProblem& problem) { return problem.planes.taps != problem.h.kernel; }
 
 // Whether kernels may compute the gradient of the bias: covering taps exist and leave few elements.
 bool covers(const JoinedProblem& problem) {
-  if (has_volume(problem)) return first_covering_tap(problem.w) >= 0 && num_uncovered(problem.w) == 0;
+  if (has_planes(problem)) return first_covering_tap(problem.w) >= 0 && num_uncovered(problem.w) == 0;
   if (first_covering_tap(problem.h) < 0 || first_covering_tap(problem.w) < 0) return false;
   const int64_t rows = problem.h.out - num_uncovered(problem.h), columns = problem.w.out - num_uncovered(problem.w);
   const int64_t all = int64_t{problem.h.out} * problem.w.out, rest = all - rows * columns;
@@ -135,8 +135,8 @@ void lay_bias(const JoinedProblem& problem, const CorrelateInstance& instance, C
   // With `flat`, a strip may read columns of the next row past the end of its row.
   if (layout->flat && layout->strips * int64_t{layout->columns} != problem.w.in) return;
   if (!covers(problem)) return;
-  layout->bias_kh = has_volume(problem) ? 0 : first_covering_tap(problem.h);
-  layout->bias_taps = has_volume(problem) ? problem.h.kernel : problem.h.stride;
+  layout->bias_kh = has_planes(problem) ? 0 : first_covering_tap(problem.h);
+  layout->bias_taps = has_planes(problem) ? problem.h.kernel : problem.h.stride;
   layout->bias_kw = first_covering_tap(problem.w);
   const int32_t last = layout->bias_kw + problem.w.stride - 1;
   layout->bias_runs = last / instance.taps - layout->bias_kw / instance.taps + 1;
@@ -198,7 +198,7 @@ int32_t correlate_words(const CorrelateInstance& instance) {
 }
 
 std::vector<CorrelateRest> correlate_rests(const JoinedProblem& problem) {
-  const int32_t rows = has_volume(problem) ? 0 : num_uncovered(problem.h), columns = num_uncovered(problem.w);
+  const int32_t rows = has_planes(problem) ? 0 : num_uncovered(problem.h), columns = num_uncovered(problem.w);
   const int64_t (&stride)[4] = problem.y_stride;
   std::vector<CorrelateRest> rests;
   if (rows > 0) {
@@ -236,7 +236,7 @@ bool make_correlate_layout(const JoinedProblem& problem, const CorrelateTile& ti
   if (problem.c_in > kCorrelateMost || problem.c_out > kCorrelateMost || problem.batch > kCorrelateMost) return false;
   // The rows of a unit, and the tap rows of a CTA, are in one plane.
   const PlaneRows& planes = problem.planes;
-  if (has_volume(problem) && planes.taps % tile.kh_parts != 0) return false;
+  if (has_planes(problem) && planes.taps % tile.kh_parts != 0) return false;
   if (h.in != planes.input && planes.input % tile.rows != 0) return false;
   *layout = CorrelateLayout{};
   if (!correlate_describes(problem, instance.form, true, tile.packs_x)) return false;

@@ -6,6 +6,41 @@
 namespace convt {
 namespace {
 
+bool finds_place(epilogue::Operand operand) {
+  return operand == epilogue::Operand::kChannel || operand == epilogue::Operand::kBroadcast;
+}
+
+// Makes adjacent axes one axis if every operand that needs coordinates has one stride along both, so that a place takes
+// fewer divisions. Axes of size 1 come first.
+template <typename Number>
+void merge_axes(int64_t (&size)[4], epilogue::PassParams<Number>* params) {
+  int32_t to = 3;
+  const auto move = [&](int32_t axis, int32_t place) {
+    size[place] = size[axis];
+    for (int32_t i = 0; i < params->num_steps; ++i) params->stride[i][place] = params->stride[i][axis];
+  };
+  const auto merges = [&](int32_t axis) {
+    if (size[axis] * size[to] > INT32_MAX) return false;
+    for (int32_t i = 0; i < params->num_steps; ++i) {
+      const int64_t (&stride)[4] = params->stride[i];
+      if (finds_place(params->steps[i].operand) && stride[axis] != size[to] * stride[to]) return false;
+    }
+    return true;
+  };
+  for (int32_t axis = 2; axis >= 0; --axis) {
+    if (size[axis] == 1) continue;
+    if (size[to] == 1) {
+      move(axis, to);
+    } else if (merges(axis)) {
+      size[to] *= size[axis];
+    } else {
+      move(axis, --to);
+    }
+  }
+  params->first_axis = to;
+  std::fill_n(size, to, 1);
+}
+
 template <typename Number>
 epilogue::PassParams<Number> pass_params(const EpiloguePass& pass, int32_t first, void* result) {
   epilogue::PassParams<Number> params{};
@@ -13,11 +48,7 @@ epilogue::PassParams<Number> pass_params(const EpiloguePass& pass, int32_t first
   const int order[2][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}};
   const int (&axes)[4] = order[pass.channels_last ? 1 : 0];
   params.result = result;
-  params.end = 1;
-  for (int axis = 0; axis < 4; ++axis) {
-    params.end *= pass.size[axis];
-    if (axis > 0) params.size[axis - 1] = pass.size[axes[axis]];
-  }
+  params.end = pass.size[0] * pass.size[1] * pass.size[2] * pass.size[3];
   params.exact = pass.exact;
   params.num_steps = std::min(epilogue::kMostSteps, pass.num_steps - first);
   for (int32_t i = 0; i < params.num_steps; ++i) {
@@ -26,9 +57,12 @@ epilogue::PassParams<Number> pass_params(const EpiloguePass& pass, int32_t first
         step.operation, step.operand,     static_cast<Number>(step.first), static_cast<Number>(step.second),
         step.tensor,    step.channel_step};
     for (int axis = 0; axis < 4; ++axis) params.stride[i][axis] = pass.stride[first + i][axes[axis]];
-    params.finds_places = params.finds_places || step.operand == epilogue::Operand::kChannel ||
-                          step.operand == epilogue::Operand::kBroadcast;
+    params.finds_places = params.finds_places || finds_place(step.operand);
   }
+  int64_t size[4];
+  for (int axis = 0; axis < 4; ++axis) size[axis] = pass.size[axes[axis]];
+  merge_axes(size, &params);
+  for (int axis = 1; axis < 4; ++axis) params.by_size[axis - 1] = FastDivmod::of(static_cast<int32_t>(size[axis]));
   return params;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "plan/fast_divmod.h"
 #include "problem/epilogue.h"
 #include "problem/problem.h"
 
@@ -19,8 +20,9 @@ constexpr int32_t kMostSteps = 8;
 template <typename Number>
 struct PassParams {
   void* result;
-  int64_t begin, end;  // elements, in memory order
-  int64_t size[3];     // sizes of the three inner axes in memory order, innermost last
+  int64_t end;  // elements, in memory order
+  FastDivmod by_size[3];  // sizes of the three inner axes in memory order, innermost last
+  int32_t first_axis;     // 0 to 3; the axes before it have size 1
   int32_t num_steps;
   bool finds_places;  // some operand is per-channel or broadcast
   bool exact;         // round to the result's type after every step, with PyTorch's formulas

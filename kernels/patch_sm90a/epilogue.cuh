@@ -203,7 +203,9 @@ __device__ __forceinline__ void store_channels(const Accumulators<Shape>& acc, c
     const int32_t channel = first + m * 8 * kInterleaved;
 #pragma unroll
     for (int tap = 0; tap < kPatchTaps; ++tap) {
-      const int64_t of_tap = tap / 2 * params.tap_row + tap % 2 * params.tap_column + m * 8 * kInterleaved;
+      const bool two_rows = params.kernel_w <= 2;
+      const int64_t of_tap = (two_rows ? tap / 2 : 0) * params.tap_row +
+                             (two_rows ? tap % 2 : tap) * params.tap_column + m * 8 * kInterleaved;
       constexpr int kCount = 2 * kInterleaved;
       float both[2 * kCount];
 #pragma unroll

@@ -41,7 +41,7 @@ patch_sm90a::Params convolve_params(const StackedProblem& problem, const PatchTi
   params.bias_channels = weights.n_channels >> problem.paired;
   params.odd_channel = params.paired ? problem.y_plane - problem.y_stride[1] : 0;
   const int64_t row = params.result_stride[2], column = params.result_stride[3];
-  params.tap_row = problem.w.kernel == 1 ? params.plane_stride : problem.w.kernel == 2 ? row : 2 * column;
+  params.tap_row = problem.w.kernel == 1 ? params.plane_stride : row;
   params.tap_column = problem.w.kernel == 1 ? row : column;
   params.kernel_w = forward ? problem.w.kernel : 1;
   params.patch_h = problem.h.kernel;

@@ -32,7 +32,7 @@ struct Params {
   bool paired;
   int32_t split, bias_channels;
   int64_t odd_channel;  // elements to add for odd channels
-  int64_t tap_row, tap_column;  // channels_last: elements between pairs of a tile's taps, and in a pair
+  int64_t tap_row, tap_column;  // channels_last: elements between pairs of a tile's taps, and between adjacent taps
   int32_t kernel_w;  // patch of a position in the result; 1 if the kernel gathers
   int32_t patch_h, patch_w;  // patch of a position in the source, if the kernel gathers; patch_h: of all planes
   int32_t source_vector;  // bytes per copy

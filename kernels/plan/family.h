@@ -21,11 +21,17 @@ struct Family {
   const char* engine;
   // Whether the family has kernels for the problem's class on this GPU. It does not check shapes.
   bool (*serves)(const ConvTProblem& problem, const DeviceInfo& device);
-  // The epilogue steps that its kernels run on accumulators (problem/epilogue.h).
+  // The epilogue steps that its kernels run on accumulators of two-dimensional problems (problem/epilogue.h).
   epilogue::Fuses fuses;
   // Adds the family's candidates for a problem that passes `serves`. Adds none if no kernel fits.
   void (*add)(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
 };
+
+// The steps that the family's kernels run for this problem. Kernels of volumes run none: their channels may be pairs of
+// planes or columns, for which per-channel operands would be wrong.
+inline epilogue::Fuses fuses_of(const Family& family, const ConvTProblem& problem) {
+  return is_volume(problem) ? epilogue::Fuses::kNothing : family.fuses;
+}
 
 struct Families {
   const Family* first;

@@ -52,7 +52,7 @@ void write_plan(JsonWriter& json, const ConvTProblem& problem, const Plan& plan)
   json.begin('{');
   json.field("kernel", plan.kernel), json.field("engine", plan.family->engine);
   json.field("family", plan.family->name);
-  json.field("fuses", plan.family->fuses != epilogue::Fuses::kNothing);
+  json.field("fuses", fuses_of(*plan.family, problem) != epilogue::Fuses::kNothing);
   json.field("gives_grad_bias", plan.gives_grad_bias);
   json.field("requested_precision", name_of(problem.precision));
   json.field("served_precision", name_of(plan.served_precision));

@@ -9,14 +9,20 @@ namespace {
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
+// The problem of one plane.
+ConvTProblem plane_problem(const ConvTProblem& problem) {
+  ConvTProblem plane = problem;
+  plane.d = Axis{1, 1, 1, 1, 0, 1};
+  plane.x_plane = plane.w_plane = plane.y_plane = 0;
+  return plane;
+}
+
 }  // namespace
 
 ConvTProblem without_depth(const ConvTProblem& problem) {
   const Axis& d = problem.d;
   if (!is_volume(problem) || d.kernel != 1 || d.stride != 1 || d.padding != 0 || d.out != d.in) return problem;
-  ConvTProblem flat = problem;
-  flat.d = Axis{1, 1, 1, 1, 0, 1};
-  flat.x_plane = flat.w_plane = flat.y_plane = 0;
+  ConvTProblem flat = plane_problem(problem);
   const bool single = problem.batch == 1;
   if (single || (problem.x_stride[0] == d.in * problem.x_plane && problem.y_stride[0] == d.in * problem.y_plane)) {
     flat.batch = problem.batch * d.in;
@@ -95,9 +101,8 @@ bool join_planes(const ConvTProblem& problem, JoinedProblem* joined) {
   }
   joined->planes.row_gap = (d.kernel - 1) * h.out;
   joined->planes.tap_gap = h.out - h.kernel;
-  joined->d = Axis{1, 1, 1, 1, 0, 1};
+  static_cast<ConvTProblem&>(*joined) = plane_problem(*joined);
   joined->h = Axis{static_cast<int32_t>(in), static_cast<int32_t>(out), static_cast<int32_t>(taps), h.stride, 0, 1};
-  joined->x_plane = joined->w_plane = joined->y_plane = 0;
   return true;
 }
 
@@ -134,24 +139,20 @@ std::vector<PlaneSlice> plane_slices(const ConvTProblem& problem) {
 }
 
 ConvTProblem slice_problem(const ConvTProblem& problem, const PlaneSlice& slice, bool taps_as_channels) {
-  ConvTProblem flat = problem;
+  ConvTProblem flat = plane_problem(problem);
   const bool forward = problem.direction == Direction::kForward;
   flat.batch = slice.num_planes;
   flat.x_stride[0] = (forward ? slice.source_step : slice.plane_step) * problem.x_plane;
   flat.y_stride[0] = (forward ? slice.plane_step : slice.source_step) * problem.y_plane;
   if (taps_as_channels) (forward ? flat.c_in : flat.c_out) *= slice.num_taps;
-  flat.d = Axis{1, 1, 1, 1, 0, 1};
-  flat.x_plane = flat.w_plane = flat.y_plane = 0;
   return flat;
 }
 
 ConvTProblem pairs_problem(const ConvTProblem& problem, const PlanePairs& pairs) {
-  ConvTProblem flat = problem;
+  ConvTProblem flat = plane_problem(problem);
   flat.batch *= pairs.count;
   flat.x_stride[0] = problem.x_plane;
   flat.y_stride[0] = problem.d.stride * problem.y_plane;
-  flat.d = Axis{1, 1, 1, 1, 0, 1};
-  flat.x_plane = flat.w_plane = flat.y_plane = 0;
   return flat;
 }
 

@@ -183,33 +183,7 @@ bool complete(const ConvTProblem& problem, const DeviceInfo& reference, Plan* pl
   return true;
 }
 
-}  // namespace
-
-void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans);
-
-// Plans of a three-dimensional problem: those of the depth tap with most pairs of planes, for all taps.
-static void add_volume_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
-  if (problem.d.kernel > kMostDepthTaps) return;
-  double all = 1;
-  PlanePairs most{0, 0, 1};
-  for (int32_t tap = 0; tap < problem.d.kernel; ++tap) {
-    const PlanePairs pairs = plane_pairs(problem.d, tap);
-    all += pairs.count;
-    if (pairs.count > most.count) most = pairs;
-  }
-  const size_t first = plans->size();
-  add_simt_grad_weight_plans(pairs_problem(problem, most), device, plans);
-  for (size_t i = first; i < plans->size(); ++i) {
-    Plan& plan = (*plans)[i];
-    plan.compute_us *= all / most.count;
-    plan.memory_us *= all / most.count;
-    plan.estimate_us *= all / most.count;
-  }
-}
-
-void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
-  if (problem.direction != Direction::kGradWeight) return;
-  if (is_volume(problem)) return add_volume_plans(problem, device, plans);
+void add_plane_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
   const int64_t group_ci = problem.c_in / problem.groups, group_co = problem.c_out / problem.groups;
   const DeviceInfo reference = h200();
   for (int32_t index = 0; index < kNumGradWeightInstances; ++index) {
@@ -281,6 +255,29 @@ void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& d
     estimate_in_proportion(longer, &best);
     plans->push_back(best);
   }
+}
+
+// Plans of a three-dimensional problem: those of the depth tap with most pairs of planes, for all taps.
+void add_volume_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
+  if (problem.d.kernel > kMostDepthTaps) return;
+  double all = 1;
+  PlanePairs most{0, 0, 1};
+  for (int32_t tap = 0; tap < problem.d.kernel; ++tap) {
+    const PlanePairs pairs = plane_pairs(problem.d, tap);
+    all += pairs.count;
+    if (pairs.count > most.count) most = pairs;
+  }
+  const size_t first = plans->size();
+  add_plane_plans(pairs_problem(problem, most), device, plans);
+  for (size_t i = first; i < plans->size(); ++i) estimate_in_proportion(all / most.count, &(*plans)[i]);
+}
+
+}  // namespace
+
+void add_simt_grad_weight_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
+  if (problem.direction != Direction::kGradWeight) return;
+  if (is_volume(problem)) return add_volume_plans(problem, device, plans);
+  add_plane_plans(problem, device, plans);
 }
 
 }  // namespace convt

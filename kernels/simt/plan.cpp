@@ -295,9 +295,8 @@ void add_volume_plans(const ConvTProblem& problem, const DeviceInfo& device, Can
   for (size_t i = first; i < plans->size(); ++i) {
     Plan& plan = (*plans)[i];
     plan.num_blocks *= problem.batch;
-    plan.compute_us *= longer;
-    plan.memory_us *= longer;
-    plan.estimate_us = longer * plan.estimate_us + kLaunchUs * static_cast<double>(slices.size() - 1);
+    estimate_in_proportion(longer, &plan);
+    plan.estimate_us += kLaunchUs * static_cast<double>(slices.size() - 1);
   }
 }
 

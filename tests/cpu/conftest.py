@@ -51,13 +51,13 @@ def compiled(monkeypatch):
 def fused_calls(monkeypatch):
     """Weight and epilogue of each fused call."""
     found = []
-    plain = chain.conv_transpose2d_then
+    plain = chain.conv_transpose_then
 
-    def recording(input, weight, *arguments, epilogue, **named):
+    def recording(dims, input, weight, *arguments, epilogue, **named):
         found.append((weight, epilogue))
-        return plain(input, weight, *arguments, epilogue=epilogue, **named)
+        return plain(dims, input, weight, *arguments, epilogue=epilogue, **named)
 
-    monkeypatch.setattr(chain, "conv_transpose2d_then", recording)
+    monkeypatch.setattr(chain, "conv_transpose_then", recording)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -19,10 +20,11 @@ from convt_ext.dispatch.auto_dispatch import AutoDispatch
 from convt_ext.environment import _torch
 from convt_ext.epilogue import fused
 from convt_ext.epilogue import steps as epilogues
-from convt_ext.functional import conv_transpose2d_then as ours
+from convt_ext.functional import conv_transpose_then
 from convt_ext.tuning import choices
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
+ours = partial(conv_transpose_then, 2)
 
 FUNCTIONS = [
     (torch.add, 0.5), (torch.sub, 0.5), (torch.rsub, 0.5), (torch.mul, 1.5), (torch.div, 1.5), torch.neg,
@@ -40,11 +42,12 @@ def always(monkeypatch):
     monkeypatch.setattr(fused, "_SMALL_BYTES", 0)
 
 
-def operands(batched=True, dtype=torch.float64):
+def operands(batched=True, dtype=torch.float64, dims=2):
     generator = torch.Generator().manual_seed(3)
+    lengths, kernel = (3, 5, 6)[3 - dims :], (2, 3, 3)[3 - dims :]
     x, weight, bias = (
         torch.randn(size, generator=generator, dtype=dtype)
-        for size in ((2, 4, 5, 6) if batched else (4, 5, 6), (4, 6, 3, 3), (6,))
+        for size in ((2, 4, *lengths) if batched else (4, *lengths), (4, 6, *kernel), (6,))
     )
     return x, weight, bias
 
@@ -52,17 +55,19 @@ def operands(batched=True, dtype=torch.float64):
 def both(entries, *tensors, **arguments):
     """Returns the result of convt_ext, and that of PyTorch's functions one after the other."""
     arguments = {"stride": 2, "padding": 1, **arguments}
-    return ours(*tensors, **arguments, epilogue=entries), epilogues.apply(
-        F.conv_transpose2d(*tensors, **arguments), entries
+    dims = tensors[1].dim() - 2
+    return conv_transpose_then(dims, *tensors, **arguments, epilogue=entries), epilogues.apply(
+        _torch.CONV_TRANSPOSE[dims](*tensors, **arguments), entries
     )
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("batched", [True, False], ids=["batched", "unbatched"])
 @pytest.mark.parametrize("entry", FUNCTIONS, ids=epilogues.name_of)
-def test_every_function(entry, batched):
+def test_every_function(entry, batched, dims):
     if isinstance(entry, nn.PReLU) and entry.weight.numel() > 1 and not batched:
-        pytest.skip("PyTorch counts its channels by the height")
-    tensors = operands(batched)
+        pytest.skip("PyTorch counts its channels by the second axis")
+    tensors = operands(batched, dims=dims)
     module = copy.deepcopy(entry).double() if isinstance(entry, nn.Module) else entry
     with torch.no_grad():
         found, expected = both([module], *tensors)
@@ -77,6 +82,38 @@ def test_tensors(size):
         found, expected = both([(function, tensor), torch.relu], *operands())
         torch.testing.assert_close(found, expected)
     assert RAN.count("steps") == 5
+
+
+# A tensor for results of one and three dimensions, and whether its planes and rows have one stride.
+TENSORS = [
+    (1, (2, 6, 11), True), (1, (6, 1), True), (1, (11,), True), (1, (), True), (1, (2, 1, 1), True),
+    (3, (2, 6, 4, 9, 11), True), (3, (6, 1, 1, 1), True), (3, (11,), True), (3, (), True), (3, (4, 9, 1), True),
+    (3, (9, 11), False), (3, (6, 4, 1, 1), False), (3, (2, 1, 1, 9, 1), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dims", "size", "is_fused"), TENSORS, ids=str)
+def test_tensors_of_one_and_three_dimensions(dims, size, is_fused):
+    tensor = (torch.rand(size, dtype=torch.float64) + 0.5).requires_grad_()
+    for entries in ([(torch.mul, tensor.detach()), torch.relu], [(torch.add, tensor), torch.tanh]):
+        tensors = [one.requires_grad_() for one in operands(dims=dims)]
+        found, expected = both(entries, *tensors)
+        torch.testing.assert_close(found, expected)
+        needed = [*tensors, tensor] if entries[0][1] is tensor else tensors
+        for ours_, theirs in zip(*(torch.autograd.grad(one.sum(), needed) for one in (found, expected)), strict=True):
+            torch.testing.assert_close(ours_, theirs)
+    with torch.no_grad():
+        RAN.clear()
+        both([(torch.mul, tensor)], *operands(dims=dims))
+    assert ("steps" in RAN) is is_fused
+
+
+def test_a_transposed_tensor_of_three_dimensions_is_not_fused():
+    planes = torch.rand(2, 6, 9, 4, 11, dtype=torch.float64).transpose(2, 3)
+    with torch.no_grad():
+        found, expected = both([(torch.add, planes)], *operands(dims=3))
+    torch.testing.assert_close(found, expected)
+    assert "steps" not in RAN
 
 
 @pytest.mark.parametrize(

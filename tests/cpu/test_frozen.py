@@ -65,6 +65,26 @@ def test_the_first_call_of_a_size_packs(frozen, plain):
     assert ran(plain) == ["forward"]
 
 
+@pytest.mark.parametrize("dims", [1, 3])
+@torch.no_grad()
+def test_one_and_three_dimensions(packing, dims):
+    """With an epilogue, and cast by autocast, too."""
+    packing["packed"] = 4 * 6 * 3**dims * 4
+    kind = convt_ext.ConvTranspose1d if dims == 1 else convt_ext.ConvTranspose3d
+    plain = kind(4, 6, 3, stride=2, precision="tf32").eval()
+    frozen = convt_ext.freeze(copy.deepcopy(plain))
+    x = torch.randn(2, 4, 5, *(6, 7)[: dims - 1])
+    check(frozen, plain, (x, PACKS), (x, PACKED), (x[0], PACKS), (x[0], PACKED))
+    model, expected = (convt_ext.convert(nn.Sequential(one, nn.ReLU()), fuse=True) for one in (frozen, plain))
+    assert ran(model, x) == [PACKED, "steps"]
+    assert torch.equal(model(x), expected(x))
+    frozen.weight.mul_(2), plain.weight.mul_(2)
+    check(frozen, plain, (x, PACKS), (x, PACKED))
+    with torch.autocast("cpu", torch.bfloat16):
+        frozen.precision = plain.precision = None
+        assert torch.equal(frozen(x), plain(x))
+
+
 def test_a_plan_that_packs_nothing_changes_nothing(packing):
     packing["packed"] = 0
     made = convt_ext.freeze(layer(precision="exact"))
@@ -317,7 +337,7 @@ def test_errors_state_the_requirement():
         (without_version_counter, "inference_mode"),
         (ConvTranspose2d(4, 6, 3), r"call eval\(\) first"),
         (parametrizations.weight_norm(layer()), "parametrization"),
-        (nn.Sequential(nn.ConvTranspose2d(4, 6, 3)), r"no convt_ext.ConvTranspose2d: call convt_ext.convert"),
+        (nn.Sequential(nn.ConvTranspose2d(4, 6, 3)), r"no layer of convt_ext: call convt_ext.convert"),
     ):
         with pytest.raises(RuntimeError, match=words):
             convt_ext.freeze(model)

@@ -248,7 +248,7 @@ def test_convert_and_revert(cpu_is_gpu):
     expected = model(x)
     for fuse in (False, True):
         RAN.clear()
-        converted = convt_ext.convert(copy.deepcopy(model)) if not fuse else fused(copy.deepcopy(model))
+        converted = convt_ext.convert(copy.deepcopy(model), fuse=fuse)
         torch.testing.assert_close(converted(x), expected)
         assert RAN == ["forward"] * 2
         assert isinstance(converted[3], Subclass)
@@ -261,12 +261,7 @@ def test_convert_and_revert(cpu_is_gpu):
     with pytest.warns(UserWarning, match="left 1 module"):
         assert type(convt_ext.convert(Changed(4, 6, 3))) is Changed
     traced = torch.fx.symbolic_trace(convt_ext.convert(copy.deepcopy(model)))
-    torch.testing.assert_close(fused(traced)(x), expected)
-
-
-def fused(model):
-    """Only the BatchNorm is folded."""
-    return convt_ext.convert(model, fuse=True)
+    torch.testing.assert_close(convt_ext.convert(traced, fuse=True)(x), expected)
 
 
 def test_enable(cpu_is_gpu):

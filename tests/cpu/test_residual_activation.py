@@ -13,7 +13,7 @@ from torch import nn
 import convt_ext
 from convt_ext import conv_transpose2d as ours
 from convt_ext import functional
-from convt_ext.functional import conv_transpose2d_then
+from convt_ext.functional import conv_transpose_then
 
 # An activation, PyTorch's function for it, and whether a kernel supports it.
 ACTIVATIONS = {
@@ -118,7 +118,7 @@ def test_symbolic_traces_hold_pytorchs_functions(server):
 
 def test_a_compiled_step_accepts_changing_numbers():
     compiled = torch.compile(
-        lambda x, weight, factor: conv_transpose2d_then(x, weight, None, epilogue=[(torch.mul, factor)]),
+        lambda x, weight, factor: conv_transpose_then(2, x, weight, None, epilogue=[(torch.mul, factor)]),
         backend="eager", fullgraph=True, dynamic=True,
     )  # fmt: skip
     x, weight, _ = operands()

@@ -154,8 +154,10 @@ def test_residual_activation_autocast_and_transforms(with_tf32):
     x, weight, bias = operands()
     expected = F.conv_transpose3d(x, weight, bias, 2)
     residual = torch.randn(6, 1, 1, 1)
+    RAN.clear()
     found = ours(x, weight, bias, 2, residual=residual, activation="relu")
     torch.testing.assert_close(found, torch.relu(expected + residual))
+    assert RAN == ["forward", "steps"]
     torch.testing.assert_close(torch.func.vmap(lambda one: ours(one, weight, bias, 2))(x), expected)
     with torch.autocast("cpu", torch.bfloat16):
         found = ours(x, weight, bias, 2)

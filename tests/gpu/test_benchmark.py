@@ -15,6 +15,7 @@ from served import SeenOps, allow_tf32, benchmarks_in_first_calls, switch
 
 import convt_ext
 from convt_ext import conv_transpose2d as ours
+from convt_ext.__main__ import main
 from convt_ext.dispatch import ops, planner, routing
 from convt_ext.tuning import benchmark, choices, replay, tune
 from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT, MEASURED
@@ -272,6 +273,28 @@ def test_tune_on_the_gpu(tmp_path):
             assert choice.source == f"in {path}:"
             result = convt_ext.convert(model)(x)
         assert torch.isfinite(result).all()
+    finally:
+        convt_ext.tuning.unload()
+
+
+ONE_AND_THREE_DIMENSIONS = """N,Cin,Cout,kd,kh,kw,sd,sh,sw,pd,ph,pw,opd,oph,opw,groups,dd,dh,dw,D,H,W,bias
+2,32,16,2,2,2,2,2,2,0,0,0,0,0,0,1,1,1,1,4,6,8,1
+2,16,8,3,3,3,2,2,2,1,1,1,1,1,1,1,1,1,1,3,4,5,0
+"""
+
+
+def test_the_command_tunes_volumes(tmp_path):
+    layers, path = tmp_path / "layers.csv", tmp_path / "tuning.json"
+    layers.write_text(ONE_AND_THREE_DIMENSIONS)
+    assert main(["tune", "layers", "--csv", str(layers), "--out", str(path)]) == 0
+    convt_ext.tuning.load(path)
+    try:
+        with switch(torch.backends.cudnn, "benchmark", False), torch.no_grad():
+            x, module = torch.randn(2, 32, 4, 6, 8, device="cuda"), convt_ext.ConvTranspose3d(32, 16, 2, 2).cuda()
+            assert str(path) in convt_ext.explain(x, module.weight, module.bias, 2).reason
+            torch.testing.assert_close(
+                module(x), F.conv_transpose3d(x, module.weight, module.bias, 2), atol=1e-2, rtol=0
+            )
     finally:
         convt_ext.tuning.unload()
 

@@ -26,13 +26,13 @@ def inference_without_tf32():
 def calls(monkeypatch):
     """The epilogue of each fused call."""
     found = []
-    plain = chain.conv_transpose2d_then
+    plain = chain.conv_transpose_then
 
     def recording(*arguments, **named):
         found.append(named["epilogue"])
         return plain(*arguments, **named)
 
-    monkeypatch.setattr(chain, "conv_transpose2d_then", recording)
+    monkeypatch.setattr(chain, "conv_transpose_then", recording)
     return found
 
 

@@ -10,10 +10,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import convt_ext
-from convt_ext import conv_transpose2d as ours
+from convt_ext.dispatch.geometry import memory_format
+from convt_ext.environment._torch import CONV_TRANSPOSE
 from convt_ext.epilogue import fused
 from convt_ext.epilogue import steps as epilogues
-from convt_ext.functional import conv_transpose2d_then
+from convt_ext.functional import FUNCTIONS, conv_transpose_then
 from convt_ext.tuning import benchmark
 
 # Input, weight, the other arguments: of families that fuse, and of those that do not.
@@ -23,6 +24,10 @@ LAYERS = {
     "k3s2_groups": ((2, 64, 17, 19), (64, 24, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}),
     "few_channels": ((2, 3, 30, 31), (3, 5, 3, 3), {"stride": 2}),
     "dilated": ((2, 32, 12, 13), (32, 16, 3, 3), {"stride": 1, "dilation": 2}),
+    "length": ((3, 32, 50), (32, 16, 8), {"stride": 4, "padding": 2}),
+    "volume": ((2, 64, 4, 6, 9), (64, 24, 2, 2, 2), {"stride": 2}),
+    "flat_volume": ((2, 64, 3, 6, 9), (64, 24, 1, 2, 2), {"stride": (1, 2, 2)}),
+    "overlapping_volume": ((2, 16, 4, 5, 6), (16, 8, 3, 3, 3), {"stride": 2, "padding": 1}),
 }
 CLASSES = [
     (torch.float32, "exact"), (torch.float32, "aten"), (torch.float32, "tf32x3"), (torch.float32, "tf32"),
@@ -51,15 +56,17 @@ def layer(name, dtype, channels_last, device="cuda"):
         for one in (size, weight_size, (weight_size[1] * arguments.get("groups", 1),))
     )
     weight /= weight_size[0] ** 0.5
-    return (x.contiguous(memory_format=torch.channels_last) if channels_last else x, weight, bias), arguments
+    if channels_last and x.dim() > 3:
+        x = x.contiguous(memory_format=memory_format(True, x.dim() - 2))
+    return (x, weight, bias), arguments
 
 
 def chain_for(name, result):
-    n, c, h, w = result.shape
+    n, c, first, *others = result.shape
     tensors = {
-        "channel": torch.randn(c, 1, 1, device=result.device).to(result.dtype),
+        "channel": torch.randn(c, 1, *[1] * len(others), device=result.device).to(result.dtype),
         "residual": torch.randn_like(result),
-        "strange": torch.randn(n, h, c, w, device=result.device).to(result.dtype).transpose(1, 2),
+        "strange": torch.randn(n, first, c, *others, device=result.device).to(result.dtype).transpose(1, 2),
     }
     return [
         (entry[0], *(tensors.get(one, one) if isinstance(one, str) else one for one in entry[1:]))
@@ -76,10 +83,11 @@ def test_as_pytorchs_functions_on_the_bare_result(dtype, word, chain, channels_l
     with torch.no_grad():
         for name in LAYERS:
             operands, arguments = layer(name, dtype, channels_last)
-            bare = ours(*operands, **arguments, **on_kernels(word))
+            dims = operands[0].dim() - 2
+            bare = FUNCTIONS[dims](*operands, **arguments, **on_kernels(word))
             entries = chain_for(chain, bare)
             expected = epilogues.apply(bare, entries)
-            found = conv_transpose2d_then(*operands, **arguments, **on_kernels(word), epilogue=entries)
+            found = conv_transpose_then(dims, *operands, **arguments, **on_kernels(word), epilogue=entries)
             assert found.stride() == bare.stride()
             if word in ("exact", "aten") and chain not in ROUNDED:
                 assert torch.equal(found, expected), name
@@ -96,11 +104,12 @@ def test_by_default_the_faster_implementation_runs(monkeypatch, benchmarks):
         try:
             for name in LAYERS:
                 operands, arguments = layer(name, torch.float32, False)
+                dims = operands[0].dim() - 2
                 for chain in ("silu", "residual_relu"):
-                    expected = F.conv_transpose2d(*operands, **arguments)
+                    expected = CONV_TRANSPOSE[dims](*operands, **arguments)
                     entries = chain_for(chain, expected)
                     for _ in range(2):
-                        found = conv_transpose2d_then(*operands, **arguments, epilogue=entries)
+                        found = conv_transpose_then(dims, *operands, **arguments, epilogue=entries)
                         torch.testing.assert_close(found, epilogues.apply(expected, entries), rtol=5e-3, atol=5e-3)
         finally:
             torch.backends.cudnn.benchmark = False
@@ -114,13 +123,14 @@ def test_gradients(monkeypatch, last, small_bytes):
     monkeypatch.setattr(fused, "_SMALL_BYTES", small_bytes)
     for name in LAYERS:
         operands, arguments = layer(name, torch.float32, False)
+        dims = operands[0].dim() - 2
         leaves = [one.requires_grad_() for one in operands]
         with allow_tf32(False):
-            bare = F.conv_transpose2d(*leaves, **arguments)
+            bare = CONV_TRANSPOSE[dims](*leaves, **arguments)
             residual = torch.randn_like(bare).requires_grad_()
             leaves.append(residual)
             entries = [(torch.mul, 0.5), (torch.add, residual), last]
-            found = conv_transpose2d_then(*leaves[:3], **arguments, precision="exact", epilogue=entries)
+            found = conv_transpose_then(dims, *leaves[:3], **arguments, precision="exact", epilogue=entries)
             expected = epilogues.apply(bare, entries)
             # Where a slope changes, the last bit of the sum decides it.
             before = epilogues.apply(bare, entries[:2]).detach()
@@ -160,7 +170,7 @@ def test_checkpointing_while_calls_are_measured(chain):
     leaves = [one.detach().requires_grad_() for one in operands]
 
     def call(*tensors):
-        return conv_transpose2d_then(*tensors, **arguments, epilogue=entries)
+        return conv_transpose_then(2, *tensors, **arguments, epilogue=entries)
 
     with allow_tf32(False), switch(torch.backends.cudnn, "benchmark", True):
         for _ in range(4):

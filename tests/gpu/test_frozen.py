@@ -58,6 +58,39 @@ def test_the_same_bits(precision):
             assert (PACKED in seen.names) == packs(x, plain)
 
 
+LAYERS = {
+    "length": ((4, 256, 600), lambda **named: convt_ext.ConvTranspose1d(256, 128, 16, stride=8, padding=4, **named)),
+    "volume": ((2, 64, 8, 12, 16), lambda **named: convt_ext.ConvTranspose3d(64, 48, 2, stride=2, **named)),
+    "pairs": ((2, 64, 8, 12, 16), lambda **named: convt_ext.ConvTranspose3d(64, 32, 2, stride=2, **named)),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_one_and_three_dimensions(name, dtype, channels_last):
+    size, make = LAYERS[name]
+    precision = "tf32" if dtype is torch.float32 else "half"
+    plain = make(device="cuda", dtype=dtype, **on_kernels(precision)).eval()
+    frozen = make(device="cuda", dtype=dtype, **on_kernels(precision)).eval()
+    frozen.load_state_dict(plain.state_dict())
+    convt_ext.freeze(frozen)
+    x = torch.randn(size, device="cuda", dtype=dtype)
+    if channels_last and x.dim() == 5:
+        x = x.contiguous(memory_format=torch.channels_last_3d)
+    fused, expected = (convert(nn.Sequential(one, nn.SiLU()), fuse=True).eval() for one in (frozen, plain))
+    for _ in range(2):
+        for _ in range(2):
+            with SeenOps() as seen:
+                assert torch.equal(frozen(x), plain(x))
+            assert torch.equal(fused(x), expected(x))
+        for one in (frozen, plain):
+            one.weight.mul_(0.5)
+    plan = explain(x, plain.weight, plain.bias, plain.stride, plain.padding, **on_kernels(precision)).plan["plan"]
+    assert (PACKED in seen.names) == (plan["packed_bytes"] > 0)
+
+
 @torch.no_grad()
 def test_the_copy_is_used():
     frozen, plain, x = packing_pair()
