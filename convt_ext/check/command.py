@@ -6,8 +6,8 @@ With a GPU: compares small problems in every precision and dtype with the defini
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +32,7 @@ PROBLEMS = (
 _DEFINITIONS = {"exact": reference.forward_ieee, "aten": reference.forward_aten}
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The result of one check."""
 
     name: str

@@ -74,13 +74,12 @@ def test_version(capsys):
 
 
 def test_driver_version(monkeypatch):
-    monkeypatch.setattr(info.shutil, "which", lambda _: None)
-    assert info.driver_version() == "none found (no nvidia-smi)"
-    monkeypatch.setattr(info.shutil, "which", lambda _: "nvidia-smi")
-    answer = subprocess.CompletedProcess([], 0, stdout="580.95.05\n580.95.05\n")
-    monkeypatch.setattr(info.subprocess, "run", lambda *_, **__: answer)
+    monkeypatch.setattr(info._driver, "version", lambda: "")
+    monkeypatch.setattr(info._driver, "cuda_of_driver", lambda: None)
+    assert info._driver_words() == "none found"
+    monkeypatch.setattr(info._driver, "version", lambda: "580.95.05")
     monkeypatch.setattr(info._driver, "cuda_of_driver", lambda: (13, 0))
-    assert info.driver_version() == "580.95.05, supports CUDA 13.0"
+    assert info._driver_words() == "580.95.05, supports CUDA 13.0"
 
 
 def test_info_reports_whether_the_binary_fits_each_gpu(monkeypatch):
