@@ -123,7 +123,6 @@ def select(args: argparse.Namespace) -> Sequence[Any]:
 def _measure_programs(
     console: Console, args: argparse.Namespace, argv: list[str], chosen: Sequence[Any], timer: Timer | None
 ) -> int:
-    """Measures rows of programs, or steps of networks with ``--steps``."""
     device, gpu = layers_command.machine(timer)
     if args.steps:
         num_rows, rows = steps.num_rows(chosen), steps.run(chosen, device, args.budget_ms)
@@ -150,7 +149,6 @@ def _measure_programs(
 
 
 def _print_kept(args: argparse.Namespace) -> int:
-    """Prints the summaries of result files."""
     console = report.make_console()
     for path in args.summary:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -165,7 +163,6 @@ def _print_kept(args: argparse.Namespace) -> int:
 
 
 def _print_estimates(console: Console, args: argparse.Namespace, layers: Sequence[Any], modes: Sequence[Mode]) -> None:
-    """Prints rows of layers with estimates, or the report of a neighbour grid."""
     if _extension.load_error is not None:
         console.print(f"No plans: {_extension.load_error}", style="red", markup=False)
         return
@@ -176,7 +173,6 @@ def _print_estimates(console: Console, args: argparse.Namespace, layers: Sequenc
 
 
 def _print_programs(console: Console, cases: Sequence[program_rows.Case]) -> None:
-    """Prints what ``--programs`` would measure: each program of a mode with its dtypes."""
     table = report.make_table("Programs (nothing is timed)", ("program", "mode", "inputs", "dtypes"), ())
     for (program, mode), group in itertools.groupby(cases, key=lambda case: (case.program, case.mode)):
         table.add_row(escape(program.name), mode, steps.inputs_of(program), ", ".join(case.dtype for case in group))

@@ -59,7 +59,6 @@ def over_floor(row: Row) -> float | None:
 
 
 def is_judged(row: Row) -> bool:
-    """Returns whether a row's floor is long enough for the figures."""
     return row["floor_us"] is not None and row["floor_us"] > _JUDGED_ABOVE_US
 
 
@@ -108,7 +107,6 @@ def _figures(rows: Sequence[Row]) -> Figures:
 
 
 def print_grid(console: Console, rows: Sequence[Row], title: str) -> None:
-    """Prints a table for each base with its neighbours, and those of the whole grid."""
     words = f"{title}: time of convt_ext over the floor; * marks values above {_MARKED_ABOVE} times the base's."
     console.print(words, markup=False)
     for base in dict.fromkeys(row["base"] for row in rows):
@@ -140,7 +138,6 @@ def _base_table(rows: Sequence[Row]) -> Table:
 
 
 def _words(row: Row) -> str:
-    """Describes the layer of a row."""
     shape = "{n} x {c_in} x {h} x {w} to {c_out} channels".format(**row)
     pairs = {"kernel": row["k"], "stride": row["s"], "padding": row["p"], "output padding": row["op"]}
     return ", ".join([shape, *(f"{name} {high} x {wide}" for name, (high, wide) in pairs.items())])

@@ -44,7 +44,6 @@ def planned_rows(
 
 
 def _tensors(layer: Layer, mode: Mode, layout: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Returns input, weight and bias without storage."""
     shapes = layer.input_shape, layer.weight_shape, (layer.c_out,)
     input, weight, bias = (torch.empty(shape, dtype=mode.dtype, device="meta") for shape in shapes)
     operands = Operands(input, weight, bias if layer.bias else None).in_layout(layout)

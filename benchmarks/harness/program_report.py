@@ -96,7 +96,6 @@ def _is_over_limit(row: Row) -> bool:
 
 
 def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
-    """Prints the rows of ``--programs`` or of ``--steps``."""
     if rows and "ours_us" in rows[0]:
         console.print(_rows_table(rows, title))
         if figures(rows):

@@ -45,8 +45,6 @@ _AGREEMENT = 0.05  # the largest error relative to the largest magnitude; twice 
 
 
 class Case(NamedTuple):
-    """A row to measure."""
-
     program: AnyProgram
     dtype: str
     mode: str
@@ -199,7 +197,6 @@ def _measure_step(
 
 
 def _gradients(model: nn.Module) -> torch.Tensor:
-    """Concatenates the gradients of all parameters."""
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 

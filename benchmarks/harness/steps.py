@@ -64,7 +64,6 @@ def num_rows(programs: Sequence[Program]) -> int:
 
 
 def row_of(program: Any, mode: str, dtype: str, measured: Sequence[str]) -> Row:
-    """Returns a row before its measurement."""
     inputs = inputs_of(program)
     row = {"program": program.name, "dtype": dtype, "batch": program.batch, "mode": mode, "inputs": inputs}
     return {**row, **dict.fromkeys(measured)}
@@ -162,5 +161,4 @@ def times_ms(
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
-    """Returns a function that waits for the device."""
     return partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None

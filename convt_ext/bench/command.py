@@ -76,7 +76,6 @@ def run_command(args: argparse.Namespace, argv: list[str], *, timer: Timer | Non
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Raises ValueError for options without effect."""
     if args.budget_ms <= 0:
         raise ValueError(f"--budget-ms must be positive, got {args.budget_ms}")
 
@@ -146,7 +145,6 @@ def measure(
 
 
 def select(args: argparse.Namespace) -> list[Layer]:
-    """Returns the layers that the options select."""
     if args.csv is not None:
         return select_layers(read_csv(args.csv), args.layers or ["all"])
     return select_layers(BUILT_IN, args.layers) if args.layers else list(KERNELBENCH)

@@ -44,7 +44,6 @@ def closest_calls(rows: Sequence[Row]) -> list[Row]:
 
 
 def print_rows(console: Console, rows: Sequence[Row], title: str) -> None:
-    """Prints a table of rows."""
     figures = ("ours µs", "torch µs", "torch / ours", "floor µs", "of floor", "error", "torch error")
     table = make_table(title, _NAMES_OF_ROW, figures, "kernel")
     for row in rows:

@@ -33,8 +33,6 @@ _DEFINITIONS = {"exact": reference.forward_ieee, "aten": reference.forward_aten}
 
 
 class Outcome(NamedTuple):
-    """The result of one check."""
-
     name: str
     passed: bool
     detail: str

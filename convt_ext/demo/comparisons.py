@@ -58,7 +58,6 @@ class Comparison(NamedTuple):
 
     @property
     def speedup(self) -> float | None:
-        """PyTorch's time over that of convt_ext."""
         return self.torch_us / self.ours_us if self.torch_us and self.ours_us else None
 
     @property
@@ -154,7 +153,6 @@ def _compared(
     input: torch.Tensor,
     timer: Timer,
 ) -> list[Comparison]:
-    """Compares each version with `before`, which is `original` or its compiled form."""
     precision, limit = _class(mode, input.device)
     empty = [Comparison(f"{name}, {version}", precision, layout) for version in versions]
     try:

@@ -75,7 +75,6 @@ class Model(NamedTuple):
 
 
 def full_size() -> list[Model]:
-    """Returns the models at a usual size, for a GPU."""
     return [
         Model("DCGAN generator", DCGANGenerator().eval(), (128, 100, 1, 1)),
         Model("U-Net", UNet().eval(), (4, 3, 512, 512)),

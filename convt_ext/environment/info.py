@@ -17,7 +17,6 @@ from convt_ext.tuning import files
 
 
 def collect_info() -> dict[str, str]:
-    """Returns names and values in the order of printing."""
     reason = _extension.unavailable_reason()
     return {
         "convt_ext": convt_ext.__version__,
@@ -44,7 +43,6 @@ def print_info() -> int:
 
 
 def _settings() -> dict[str, str]:
-    """Returns the settings that affect how calls are computed."""
     cudnn = torch.backends.cudnn
     switches = {
         "cudnn.enabled": cudnn.enabled,
@@ -62,7 +60,6 @@ def _settings() -> dict[str, str]:
 
 
 def _driver_words() -> str:
-    """Returns the NVIDIA driver's version and the newest CUDA that it supports."""
     served = _driver.cuda_of_driver()
     most = f", supports CUDA {served[0]}.{served[1]}" if served else ""
     return (_driver.version() or "none found") + most
