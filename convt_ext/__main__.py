@@ -59,9 +59,6 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="run the reduced demo, even with a GPU")
     parser.add_argument(
-        "--exact", action="store_true", help="compare bits in float32 without TF32 instead (with a GPU)"
-    )
-    parser.add_argument(
         "--chart",
         type=_picture,
         default=Path("convt_ext_demo.png"),
@@ -98,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"convt_ext {args.command}: {_optional.remedy(error)}", file=sys.stderr)
         return 2
-    return run_check() if args.command == "check" else run_demo(args.chart, args.cpu, args.exact)
+    return run_check() if args.command == "check" else run_demo(args.chart, args.cpu)
 
 
 def _run_program(args: argparse.Namespace) -> int:

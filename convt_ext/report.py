@@ -147,8 +147,6 @@ def report(
 
 
 class _Watcher(TorchFunctionMode):
-    """Records each call of a transposed convolution."""
-
     def __init__(self, device: Any, floors: bool) -> None:
         super().__init__()
         self.lines: list[Line] = []

@@ -2,7 +2,7 @@
 
 Run inside benchmarks/: ``python -m harness --help`` (benchmarks/README.md describes the method).
 
-Neighbour grid: neighbours -> convt_ext.bench.runner, or planned without a GPU -> neighbour_report, neighbour_summary.
-Programs: program_sets -> program_rows -> program_report, program_summary.
+Neighbour grid: neighbours -> convt_ext.bench.runner, or planned without a GPU -> neighbour_report.
+Programs: program_sets -> program_rows -> program_report.
 Networks: programs -> steps -> program_report.
 """

@@ -10,21 +10,20 @@ import itertools
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from convt_ext.bench import command as layers_command
-from convt_ext.bench import dry_run, report
-from convt_ext.bench.layers import Layer
+from convt_ext.bench import report
 from convt_ext.bench.modes import Mode, by_name
 from convt_ext.bench.results import ResultFile, default_path, describe_run
 from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.environment import _extension
-from convt_ext.environment.gpus import words_of
+from convt_ext.environment.gpus import GPUS, words_of
 from convt_ext.tuning import benchmark
 from harness import ahead, neighbour_report, planned, program_report, program_rows, program_sets, programs, steps
 from harness.neighbours import select_neighbours
@@ -33,37 +32,25 @@ from harness.neighbours import select_neighbours
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m harness", description="Measure layers, programs and networks.")
     layers_command.add_arguments(parser)
-    parser.add_argument(
-        "--neighbours",
-        action="store_true",
-        help="the neighbour grid with explicit precisions: layers, and variants that differ in one argument",
+    words = "the neighbour grid with explicit precisions: layers, and variants that differ in one argument"
+    parser.add_argument("--neighbours", action="store_true", help=words)
+    words = "steps of whole networks in wall time, instead of layers; --budget-ms is the time of a loop of steps"
+    parser.add_argument("--steps", action="store_true", help=words)
+    words = (
+        "layers with the following operations, and compiled training steps, instead of layers: names, globs, sets or "
+        "all; --race off runs them with PyTorch's cudnn.benchmark off"
     )
-    parser.add_argument(
-        "--steps",
-        action="store_true",
-        help="steps of whole networks in wall time, instead of layers; --budget-ms is the time of a loop of steps",
-    )
-    parser.add_argument(
-        "--programs",
-        nargs="*",
-        metavar="NAME",
-        help="layers with the following operations, and compiled training steps, instead of layers: names, globs, sets "
-        "or all; --race off runs them with PyTorch's cudnn.benchmark off",
-    )
-    modes = ", ".join(program_sets.MODES)
-    parser.add_argument(
-        "--modes",
-        type=layers_command.list_of("--modes", tuple(program_sets.MODES)),
-        metavar="LIST",
-        help=f"with --programs: {modes} (default all)",
-    )
-    parser.add_argument(
-        "--ahead",
-        type=int,
-        default=0,
-        metavar="N",
-        help="with --programs: first compile them in N processes, into Inductor's cache",
-    )
+    parser.add_argument("--programs", nargs="*", metavar="NAME", help=words)
+    modes = tuple(program_sets.MODES)
+    words = f"with --programs: {', '.join(modes)} (default all)"
+    parser.add_argument("--modes", type=layers_command.list_of("--modes", modes), metavar="LIST", help=words)
+    words = "with --programs: first compile them in N processes, into Inductor's cache"
+    parser.add_argument("--ahead", type=int, default=0, metavar="N", help=words)
+    words = "print the summary of result files; measures nothing"
+    parser.add_argument("--summary", nargs="+", type=Path, metavar="FILE", help=words)
+    words = "print the cost model's estimates, or the programs; needs no GPU"
+    parser.add_argument("--dry-run", action="store_true", help=words)
+    parser.add_argument("--gpu", choices=GPUS, metavar="NAME", help=f"with --dry-run: {', '.join(GPUS)} (default H200)")
     return parser
 
 
@@ -72,29 +59,29 @@ def main(words: Sequence[str] | None = None, *, timer: Timer | None = None) -> i
     argv = list(sys.argv[1:] if words is None else words)
     args = make_parser().parse_args(argv)
     argv = ["bench", *argv]
-    extended = args.neighbours or args.steps or args.programs is not None
     try:
         _check_options(args)
         if args.summary:
             return _print_kept(args)
-        chosen = select(args) if extended else ()
+        chosen = select(args)
     except (OSError, ValueError) as error:
         return layers_command.refuse(str(error))
-    if not extended:  # outside of the handler: an error of a measurement is not one of an option
-        return layers_command.run_command(args, argv, timer=timer)
-    modes = tuple(map(by_name, layers_command.modes_of(args)))
+    modes = layers_command.modes_of(args)
+    if args.neighbours:
+        modes = tuple(map(by_name, modes))
     console = report.make_console()
     if args.dry_run:
-        if args.neighbours:
-            _print_neighbours(console, args, chosen, modes)
+        if args.programs is None:
+            _print_estimates(console, args, chosen, modes)
         else:
             _print_programs(console, chosen)
         return 0
     missing = None if timer is not None else layers_command.why_nothing_runs()
     if missing:
         return layers_command.refuse(missing)
-    if args.neighbours:
-        return layers_command.measure(args, argv, chosen, modes, timer, neighbour_report.print_grid)
+    if not args.steps and args.programs is None:
+        print_rows = neighbour_report.print_grid if args.neighbours else report.print_rows
+        return layers_command.measure(args, argv, chosen, modes, timer, print_rows)
     with benchmark.forced(args.race == "on"):  # benchmarks in first calls, so that rows measure final choices
         return _measure_programs(console, args, argv, chosen, timer)
 
@@ -102,7 +89,9 @@ def main(words: Sequence[str] | None = None, *, timer: Timer | None = None) -> i
 def _check_options(args: argparse.Namespace) -> None:
     """Raises ValueError for options that exclude each other."""
     layers_command.check_options(args)
-    of_layers = {"--layers": args.layers, "--csv": args.csv, "--plot": args.plot, "--neighbours": args.neighbours}
+    if args.gpu and not args.dry_run:
+        raise ValueError("--gpu requires --dry-run: measurements use the installed GPU")
+    of_layers = {"--layers": args.layers, "--csv": args.csv, "--neighbours": args.neighbours}
     wrong = [name for name, value in of_layers.items() if value]
     if args.steps:
         others = {"--dry-run": args.dry_run, "--programs": args.programs is not None}
@@ -114,9 +103,8 @@ def _check_options(args: argparse.Namespace) -> None:
         if value and args.programs is None:
             raise ValueError(f"{option} requires --programs")
     if args.neighbours and (args.csv is not None or args.default):
-        raise ValueError(
-            "--neighbours has its own layers and explicit precisions: it does not support --csv and --default"
-        )
+        words = "--neighbours has its own layers and explicit precisions: it does not support --csv and --default"
+        raise ValueError(words)
 
 
 def select(args: argparse.Namespace) -> Sequence[Any]:
@@ -135,7 +123,6 @@ def select(args: argparse.Namespace) -> Sequence[Any]:
 def _measure_programs(
     console: Console, args: argparse.Namespace, argv: list[str], chosen: Sequence[Any], timer: Timer | None
 ) -> int:
-    """Measures rows of programs, or steps of networks with ``--steps``."""
     device, gpu = layers_command.machine(timer)
     if args.steps:
         num_rows, rows = steps.num_rows(chosen), steps.run(chosen, device, args.budget_ms)
@@ -162,7 +149,6 @@ def _measure_programs(
 
 
 def _print_kept(args: argparse.Namespace) -> int:
-    """Prints the summaries of result files."""
     console = report.make_console()
     for path in args.summary:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -176,24 +162,18 @@ def _print_kept(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_neighbours(
-    console: Console, args: argparse.Namespace, layers: Sequence[Layer], modes: Sequence[Mode]
-) -> None:
-    """Prints the report of a neighbour grid with estimates."""
+def _print_estimates(console: Console, args: argparse.Namespace, layers: Sequence[Any], modes: Sequence[Mode]) -> None:
     if _extension.load_error is not None:
-        dry_run.print_why_no_plans(console)
+        console.print(f"No plans: {_extension.load_error}", style="red", markup=False)
         return
     gpu = args.gpu or "H200"
     rows = list(planned.planned_rows(layers, modes, args.directions, args.layouts, gpu))
-    neighbour_report.print_grid(console, rows, f"Estimates for {words_of(gpu)} (nothing is timed)")
+    print_rows = neighbour_report.print_grid if args.neighbours else report.print_rows
+    print_rows(console, rows, f"Estimates for {words_of(gpu)} (nothing is timed)")
 
 
 def _print_programs(console: Console, cases: Sequence[program_rows.Case]) -> None:
-    """Prints what ``--programs`` would measure: each program of a mode with its dtypes."""
-    table = Table(title="Programs (nothing is timed)", title_justify="left")
-    for name in ("program", "mode", "inputs", "dtypes"):
-        table.add_column(name)
+    table = report.make_table("Programs (nothing is timed)", ("program", "mode", "inputs", "dtypes"), ())
     for (program, mode), group in itertools.groupby(cases, key=lambda case: (case.program, case.mode)):
-        inputs = ", ".join("x".join(map(str, shape)) for shape in program.inputs)
-        table.add_row(escape(program.name), mode, inputs, ", ".join(case.dtype for case in group))
+        table.add_row(escape(program.name), mode, steps.inputs_of(program), ", ".join(case.dtype for case in group))
     console.print(table)

@@ -26,8 +26,6 @@ _MOST = 40_000_000
 
 
 class Function(nn.Module):
-    """A function as a module."""
-
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function

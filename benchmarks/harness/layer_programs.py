@@ -7,8 +7,8 @@ program_rows.py, which measures them, and by command.py. Must not know convt_ext
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,56 +19,52 @@ from convt_ext.bench.layers import Layer
 # Target for the maximum time of a fused program, relative to its layer without followers.
 _CHEAP, _TRANSCENDENTAL = 1.1, 1.3
 
+Follow = Callable[[Any, torch.Tensor], torch.Tensor]
 
-class _Following(nn.Module):
-    """A layer; subclasses call it first."""
+
+class Behind(nn.Module):
+    """A transposed convolution, a function after it, and the parameters and modules of the function.
+
+    Args:
+        follow: the function; receives this module and the layer's result.
+        others: the modules that it calls.
+    """
+
+    def __init__(self, layer: nn.ConvTranspose2d, follow: Follow, others: Iterable[nn.Module] = ()) -> None:
+        super().__init__()
+        self.layer, self.follow, self.others = layer, follow, nn.ModuleList(others)
+        self.vector = nn.Parameter(0.02 * torch.randn(layer.out_channels, 1, 1))
+        self.scalar = nn.Parameter(torch.randn(1, 1, 1))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.follow(self, self.layer(image))
+
+
+class AddReLU(nn.Module):
+    """A transposed convolution, a residual of the result's shape added, and ReLU."""
 
     def __init__(self, layer: nn.ConvTranspose2d) -> None:
         super().__init__()
         self.layer = layer
 
-
-class BiasClampScale(_Following):
-    """A separate bias, a clamp, and a factor."""
-
-    def __init__(self, layer: nn.ConvTranspose2d) -> None:
-        super().__init__(layer)
-        self.bias = nn.Parameter(torch.randn(layer.out_channels, 1, 1))
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        return torch.clamp(self.layer(image) + self.bias, -1.0, 1.0) * 0.5
-
-
-class MishAddHardtanhScale(_Following):
-    """Mish, a number added, hardtanh, and a factor."""
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        return F.hardtanh(F.mish(self.layer(image)) + 0.5) * 2.0
-
-
-class SubtractTanh(_Following):
-    """A number for each channel subtracted, and tanh."""
-
-    def __init__(self, layer: nn.ConvTranspose2d) -> None:
-        super().__init__(layer)
-        self.mean = nn.Parameter(torch.randn(layer.out_channels, 1, 1))
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(self.layer(image) - self.mean)
-
-
-class AddReLU(_Following):
-    """A residual of the result's shape added, and ReLU."""
-
     def forward(self, image: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.layer(image) + residual)
 
 
-class Scale(_Following):
-    """A factor."""
+def _bias_clamp_scale(self: Behind, y: torch.Tensor) -> torch.Tensor:
+    return torch.clamp(y + self.vector, -1.0, 1.0) * 0.5
 
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        return self.layer(image) * 0.7
+
+def mish_hardtanh_scale(self: Behind, y: torch.Tensor) -> torch.Tensor:
+    return F.hardtanh(F.mish(y) + 0.5) * 2.0
+
+
+def subtract_tanh(self: Behind, y: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(y - self.vector)
+
+
+def _scale(self: Behind, y: torch.Tensor) -> torch.Tensor:
+    return y * 0.7
 
 
 def norm_of_trained(channels: int) -> nn.BatchNorm2d:
@@ -84,18 +80,13 @@ def norm_of_trained(channels: int) -> nn.BatchNorm2d:
     return norm
 
 
-def norm_and_relu(layer: nn.ConvTranspose2d) -> nn.Module:
-    """BatchNorm2d and ReLU."""
-    return nn.Sequential(layer, norm_of_trained(layer.out_channels), nn.ReLU())
+def _then(*make: Callable[[int], nn.Module]) -> Callable[[nn.ConvTranspose2d], nn.Module]:
+    """Returns a function that puts modules after a layer, made for its number of channels."""
+    return lambda layer: nn.Sequential(layer, *(one(layer.out_channels) for one in make))
 
 
-def prelu(layer: nn.ConvTranspose2d) -> nn.Module:
-    """PReLU with a slope for each channel."""
-    return nn.Sequential(layer, nn.PReLU(layer.out_channels))
-
-
-def _then(make: Callable[[], nn.Module], layer: nn.ConvTranspose2d) -> nn.Module:
-    return nn.Sequential(layer, make())
+def _behind(follow: Follow) -> Callable[[nn.ConvTranspose2d], nn.Module]:
+    return lambda layer: Behind(layer, follow)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,17 +140,21 @@ def _layer(name: str, n: int, channels: tuple[int, int], size: int, kernel: int,
 
 # A call needs about 0.1 to 0.5 ms on an H200 in float32.
 LAYER_PROGRAMS: tuple[LayerProgram, ...] = (
-    LayerProgram(_layer("bias, clamp, scale", 128, (64, 64), 56, 3, bias=False), BiasClampScale),
-    LayerProgram(_layer("BatchNorm, ReLU", 72, (256, 128), 28, 4, bias=False), norm_and_relu),
-    LayerProgram(_layer("tanh", 32, (128, 64), 72, 4), partial(_then, nn.Tanh), _TRANSCENDENTAL),
-    LayerProgram(_layer("GELU", 24, (128, 64), 96, 2), partial(_then, nn.GELU), _TRANSCENDENTAL),
-    LayerProgram(_layer("SiLU", 16, (256, 256), 48, 3), partial(_then, nn.SiLU), _TRANSCENDENTAL),
-    LayerProgram(_layer("mish, add, hardtanh, scale", 96, (128, 128), 28, 4), MishAddHardtanhScale, _TRANSCENDENTAL),
-    LayerProgram(_layer("subtract, tanh", 16, (512, 256), 60, 2), SubtractTanh, _TRANSCENDENTAL),
+    LayerProgram(_layer("bias, clamp, scale", 128, (64, 64), 56, 3, bias=False), _behind(_bias_clamp_scale)),
+    LayerProgram(
+        _layer("BatchNorm, ReLU", 72, (256, 128), 28, 4, bias=False), _then(norm_of_trained, lambda _: nn.ReLU())
+    ),
+    LayerProgram(_layer("tanh", 32, (128, 64), 72, 4), _then(lambda _: nn.Tanh()), _TRANSCENDENTAL),
+    LayerProgram(_layer("GELU", 24, (128, 64), 96, 2), _then(lambda _: nn.GELU()), _TRANSCENDENTAL),
+    LayerProgram(_layer("SiLU", 16, (256, 256), 48, 3), _then(lambda _: nn.SiLU()), _TRANSCENDENTAL),
+    LayerProgram(
+        _layer("mish, add, hardtanh, scale", 96, (128, 128), 28, 4), _behind(mish_hardtanh_scale), _TRANSCENDENTAL
+    ),
+    LayerProgram(_layer("subtract, tanh", 16, (512, 256), 60, 2), _behind(subtract_tanh), _TRANSCENDENTAL),
     LayerProgram(_layer("residual, ReLU", 32, (256, 128), 52, 2), AddReLU, has_residual=True),
-    LayerProgram(_layer("scale", 128, (64, 128), 40, 3), Scale),
-    LayerProgram(_layer("leaky ReLU", 24, (512, 512), 14, 4), partial(_then, partial(nn.LeakyReLU, 0.2))),
-    LayerProgram(_layer("sigmoid", 16, (64, 64), 112, 4), partial(_then, nn.Sigmoid), _TRANSCENDENTAL),
-    LayerProgram(_layer("PReLU", 64, (128, 128), 44, 2), prelu),
-    LayerProgram(_layer("hardswish", 64, (512, 256), 24, 3), partial(_then, nn.Hardswish)),
+    LayerProgram(_layer("scale", 128, (64, 128), 40, 3), _behind(_scale)),
+    LayerProgram(_layer("leaky ReLU", 24, (512, 512), 14, 4), _then(lambda _: nn.LeakyReLU(0.2))),
+    LayerProgram(_layer("sigmoid", 16, (64, 64), 112, 4), _then(lambda _: nn.Sigmoid()), _TRANSCENDENTAL),
+    LayerProgram(_layer("PReLU", 64, (128, 128), 44, 2), _then(nn.PReLU)),
+    LayerProgram(_layer("hardswish", 64, (512, 256), 24, 3), _then(lambda _: nn.Hardswish())),
 )

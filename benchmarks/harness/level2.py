@@ -6,44 +6,20 @@ program's number in KernelBench. Plain ``torch.nn`` with random weights. Called 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from harness.layer_programs import Behind, Follow, mish_hardtanh_scale, subtract_tanh
 from harness.programs import Program
-
-
-class Behind(nn.Module):
-    """A transposed convolution, a function after it, and the parameters and modules of the function.
-
-    Args:
-        layer: the arguments of `nn.ConvTranspose2d`.
-        follow: the function; receives this module and the layer's result.
-        modules: factories of the modules that it calls.
-    """
-
-    def __init__(self, layer: dict[str, Any], follow: Callable[[Any, Tensor], Tensor], modules: Any) -> None:
-        super().__init__()
-        self.layer = nn.ConvTranspose2d(**layer)
-        self.follow = follow
-        self.others = nn.ModuleList([make() for make in modules])
-        self.vector = nn.Parameter(0.02 * torch.randn(self.layer.out_channels, 1, 1))
-        self.scalar = nn.Parameter(torch.randn(1, 1, 1))
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.follow(self, self.layer(image))
 
 
 def _clamps(self: Behind, y: Tensor) -> Tensor:
     return torch.clamp(torch.clamp(y + self.vector, 0.0, 1.0) * 2.0, 0.0, 1.0) / 2.0
-
-
-def _subtract_tanh(self: Behind, y: Tensor) -> Tensor:
-    return torch.tanh(y - self.vector)
 
 
 def _pooled_mean(self: Behind, y: Tensor) -> Tensor:
@@ -52,10 +28,6 @@ def _pooled_mean(self: Behind, y: Tensor) -> Tensor:
 
 def _norms_and_pool(self: Behind, y: Tensor) -> Tensor:
     return self.others[1](F.max_pool2d(torch.tanh(self.others[0](y)), 2))
-
-
-def _mish_hardtanh(self: Behind, y: Tensor) -> Tensor:
-    return F.hardtanh(F.mish(y) + 0.5) * 2.0
 
 
 def _gelu_norm(self: Behind, y: Tensor) -> Tensor:
@@ -88,17 +60,17 @@ class _One(NamedTuple):
     batch: int
     size: int  # height and width of the image
     layer: tuple[int, int, int, int, int, int]  # C_in, C_out, kernel, stride, padding, output_padding
-    follow: Callable[[Any, Tensor], Tensor]
+    follow: Follow
     modules: tuple[Callable[[], nn.Module], ...] = ()
 
 
 _ALL = (
     _One(2, "clamps", 128, 128, (64, 64, 3, 2, 1, 1), _clamps),
-    _One(5, "subtract, tanh", 32, 256, (64, 64, 4, 2, 1, 1), _subtract_tanh),
+    _One(5, "subtract, tanh", 32, 256, (64, 64, 4, 2, 1, 1), subtract_tanh),
     _One(10, "max pool, mean", 128, 256, (64, 64, 3, 1, 1, 0), _pooled_mean),
     _One(11, "norm, tanh, pool, norm", 512, 32, (64, 128, 5, 1, 1, 0), _norms_and_pool,
          (partial(nn.BatchNorm2d, 128), partial(nn.GroupNorm, 8, 128))),
-    _One(16, "mish, hardtanh", 128, 128, (64, 64, 3, 2, 1, 1), _mish_hardtanh),
+    _One(16, "mish, hardtanh", 128, 128, (64, 64, 3, 2, 1, 1), mish_hardtanh_scale),
     _One(19, "GELU, GroupNorm", 128, 256, (64, 64, 3, 1, 0, 0), _gelu_norm, (partial(nn.GroupNorm, 8, 64),)),
     _One(36, "min, sum, GELU", 16, 128, (64, 128, 3, 2, 1, 1), _least_channel),
     _One(42, "mean, logsumexp", 16, 512, (64, 128, 3, 1, 0, 0), _logsumexp_of_means),
@@ -108,10 +80,14 @@ _ALL = (
 )  # fmt: skip
 
 
-def _program(one: _One) -> Program:
-    names = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "output_padding")
-    make = partial(Behind, dict(zip(names, one.layer, strict=True)), one.follow, one.modules)
-    return Program(f"{one.number}: {one.words}", make, ((one.batch, one.layer[0], one.size, one.size),), "infer")
+def _make(layer: tuple[int, ...], follow: Follow, modules: Sequence[Callable[[], nn.Module]]) -> nn.Module:
+    return Behind(nn.ConvTranspose2d(*layer), follow, [make() for make in modules])  # type: ignore[arg-type]
 
 
-LEVEL2: tuple[Program, ...] = tuple(map(_program, _ALL))
+LEVEL2: tuple[Program, ...] = tuple(
+    Program(
+        f"{one.number}: {one.words}", partial(_make, one.layer, one.follow, one.modules),
+        ((one.batch, one.layer[0], one.size, one.size),), "infer",
+    )
+    for one in _ALL
+)  # fmt: skip

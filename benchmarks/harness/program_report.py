@@ -1,27 +1,104 @@
-"""Prints the rows of ``--programs``, with the figures of each set, mode and dtype, and the rows of ``--steps``.
+"""Figures of the rows of ``--programs``, with targets, and tables of them and of the rows of ``--steps``.
 
-Needs the package rich (extra ``bench``). Called by command.py. Shows targets next to the figures; a missed target has
-no other effect.
+Needs the package rich. Called by command.py. Shows targets next to the figures; a missed target has no other effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from convt_ext.bench.report import print_failures
+from convt_ext.bench.report import make_table, print_failures, text
 from convt_ext.bench.runner import Row
-from harness import program_summary as summary
+from convt_ext.bench.summary import geometric_mean, ratio
+from harness.layer_programs import LAYER_PROGRAMS
+from harness.program_sets import LAYERS, OF_CHAINS, OF_LEVEL2, set_of
+
+# Targets for the geometric mean of PyTorch's time over convt_ext's, per set, mode and dtype, on an H200.
+_MEANS = {
+    (LAYERS, "eager", "float32"): 2.5,
+    (LAYERS, "eager", "bfloat16"): 2.5,
+    (LAYERS, "compiled", "float32"): 1.33,
+    (LAYERS, "compiled", "bfloat16"): 1.22,
+    (OF_LEVEL2, "compiled", "float32"): 1.10,
+    (OF_LEVEL2, "compiled", "bfloat16"): 1.08,
+    (OF_CHAINS, "compiled", "float32"): 1.25,
+    (OF_CHAINS, "compiled", "bfloat16"): 1.12,
+}
+# Targets for single rows: not slower, up to noise; the rows of `_LEAST` have a larger minimum.
+_NOISE = 0.97
+_LEAST = {("train_compiled", "DCGAN generator"): 1.1}
+_LIMITS = {program.name: program.limit for program in LAYER_PROGRAMS}
+
+
+class Figures(NamedTuple):
+    """Figures of the rows of a set, mode and dtype that have times."""
+
+    num_rows: int
+    num_slower: int  # rows that miss their target
+    mean: float  # geometric mean of PyTorch's time over convt_ext's
+    aim: float | None  # its target; None if only rows have targets
+    least: float  # the minimum ratio
+    over_bare: float | None  # geometric mean of the program's time over that of the layer without followers
+    most_over_bare: float | None
+    num_over_limit: int  # rows that exceed the limit of that ratio
+
+
+def figures(rows: Sequence[Row]) -> dict[tuple[str, str, str], Figures]:
+    """Returns the figures by (set, mode, dtype)."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if ratio(row) is not None:
+            groups.setdefault((set_of(row["program"]), row["mode"], row["dtype"]), []).append(row)
+    return {key: _figures_of(of_group, _MEANS.get(key)) for key, of_group in groups.items()}
+
+
+def _figures_of(rows: Sequence[Row], aim: float | None) -> Figures:
+    quotients = [row["torch_us"] / row["ours_us"] for row in rows]
+    over = [value for row in rows if (value := _over_bare(row)) is not None]
+    return Figures(
+        num_rows=len(rows),
+        num_slower=sum(map(_is_slower, rows)),
+        mean=geometric_mean(quotients),
+        aim=aim,
+        least=min(quotients),
+        over_bare=geometric_mean(over) if over else None,
+        most_over_bare=max(over, default=None),
+        num_over_limit=sum(map(_is_over_limit, rows)),
+    )
+
+
+def _over_bare(row: Row) -> float | None:
+    """Returns convt_ext's time of the program over that of its layer without followers."""
+    return row["ours_us"] / row["bare_us"] if row["ours_us"] and row["bare_us"] else None
+
+
+def _wall_ratio(row: Row) -> float | None:
+    """Returns PyTorch's wall time over convt_ext's; None if it was not measured."""
+    ours, theirs = row["ours_wall_us"], row["torch_wall_us"]
+    return theirs / ours if ours and theirs else None
+
+
+def _is_slower(row: Row) -> bool:
+    """Returns whether convt_ext misses the row's target, in GPU time or in wall time."""
+    least = _LEAST.get((row["mode"], row["program"]), _NOISE)
+    return any(value is not None and value < least for value in (ratio(row), _wall_ratio(row)))
+
+
+def _is_over_limit(row: Row) -> bool:
+    """Returns whether a fused program exceeds its limit relative to its layer without followers."""
+    value, limit = _over_bare(row), _LIMITS.get(row["program"])
+    return value is not None and limit is not None and value > limit
 
 
 def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
-    """Prints the rows of ``--programs`` or of ``--steps``."""
     if rows and "ours_us" in rows[0]:
         console.print(_rows_table(rows, title))
-        if summary.figures(rows):
+        if figures(rows):
             console.print(_figures_table(rows))
     else:
         console.print(_steps_table(rows, title))
@@ -29,76 +106,46 @@ def print_programs(console: Console, rows: Sequence[Row], title: str) -> None:
 
 
 def _steps_table(rows: Sequence[Row], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in ("program", "step", "inputs", "dtype"):
-        table.add_column(name)
-    for name in ("ours ms", "least to most", "torch ms", "least to most", "torch / ours"):
-        table.add_column(name, justify="right")
+    times = ("ours ms", "least to most", "torch ms", "least to most", "torch / ours")
+    table = make_table(title, ("program", "step", "inputs", "dtype"), times)
     for row in rows:
-        ours, theirs = row["ours_ms"], row["torch_ms"]
         cells = [row["program"], row["mode"], row["inputs"], row["dtype"]]
-        for side, value in (("ours", ours), ("torch", theirs)):
-            cells += [
-                _text(value, "{:.3f}"),
-                "-" if value is None else "{:.3f} to {:.3f}".format(*row[f"{side}_range_ms"]),
-            ]
-        value = theirs / ours if ours else None
-        table.add_row(
-            *cells, _marked(value, value is not None and value < 1), style="red" if "failure" in row else None
-        )
+        for side in ("ours", "torch"):
+            extremes = row[f"{side}_range_ms"]
+            cells += [text(row[f"{side}_ms"], "{:.3f}"), "{:.3f} to {:.3f}".format(*extremes) if extremes else "-"]
+        value = row["torch_ms"] / row["ours_ms"] if row["ours_ms"] else None
+        cells.append(_marked(value, value is not None and value < 1))
+        table.add_row(*cells, style="red" if "failure" in row else None)
     return table
 
 
 def _rows_table(rows: Sequence[Row], title: str) -> Table:
-    table = Table(title=title, title_justify="left", caption="* misses the target", caption_justify="left")
-    for name in ("program", "mode", "dtype"):
-        table.add_column(name)
-    for name in ("ours µs", "torch µs", "torch / ours", "in wall time", "layer alone µs", "ours / alone"):
-        table.add_column(name, justify="right")
-    for name in ("error", "torch error", "kernels", "torch kernels"):
-        table.add_column(name, justify="right")
-    table.add_column("choices")
+    times = ("ours µs", "torch µs", "torch / ours", "in wall time", "layer alone µs", "ours / alone")
+    others = ("error", "torch error", "kernels", "torch kernels")
+    table = make_table(title, ("program", "mode", "dtype"), times + others, "choices", caption="* misses the target")
     for row in rows:
-        slower, over = summary.is_slower(row), summary.is_over_limit(row)
-        cells = [
-            _text(row["ours_us"], "{:.1f}"),
-            _text(row["torch_us"], "{:.1f}"),
-            _marked(summary.ratio(row), slower),
-            _text(summary.wall_ratio(row), "{:.2f}x"),
-            _text(row["bare_us"], "{:.1f}"),
-            _marked(summary.over_bare(row), over),
-            _text(row["error"], "{:.1e}"),
-            _text(row["torch_error"], "{:.1e}"),
-            _text(row.get("ours_kernels"), "{}"),  # older files lack these
-            _text(row.get("torch_kernels"), "{}"),
-            _in_short(row.get("choices", ())),
-        ]
         names = (escape(row["program"]), row["mode"], row["dtype"])
-        table.add_row(*names, *cells, style="red" if "failure" in row else None)
+        table.add_row(
+            *names, text(row["ours_us"], "{:.1f}"), text(row["torch_us"], "{:.1f}"),
+            _marked(ratio(row), _is_slower(row)), text(_wall_ratio(row), "{:.2f}x"), text(row["bare_us"], "{:.1f}"),
+            _marked(_over_bare(row), _is_over_limit(row)), text(row["error"], "{:.1e}"),
+            text(row["torch_error"], "{:.1e}"), text(row.get("ours_kernels"), "{}"),  # older files lack these
+            text(row.get("torch_kernels"), "{}"), _in_short(row.get("choices", ())),
+            style="red" if "failure" in row else None,
+        )  # fmt: skip
     return table
 
 
 def _figures_table(rows: Sequence[Row]) -> Table:
-    table = Table(
-        title="PyTorch's time / convt_ext's; the program's time / that of its layer alone", title_justify="left"
-    )
-    for name in ("set", "mode", "dtype"):
-        table.add_column(name)
-    for name in ("rows", "mean", "aim", "least", "slower", "over layer, mean", "most", "over limit"):
-        table.add_column(name, justify="right")
-    for key, found in summary.figures(rows).items():
-        missed = found.aim is not None and found.mean < found.aim
-        table.add_row(
-            *key,
-            str(found.num_rows),
-            _marked(found.mean, missed),
-            _text(found.aim, "{:.1f}x"),
-            _text(found.least, "{:.2f}x"),
-            str(found.num_slower),
-            _text(found.over_bare, "{:.2f}x"),
-            _text(found.most_over_bare, "{:.2f}x"),
-            str(found.num_over_limit) if found.over_bare is not None else "-",
-        )
+    title = "PyTorch's time / convt_ext's; the program's time / that of its layer alone"
+    numbers = ("rows", "mean", "aim", "least", "slower", "over layer, mean", "most", "over limit")
+    table = make_table(title, ("set", "mode", "dtype"), numbers)
+    for key, found in figures(rows).items():
+        mean = _marked(found.mean, found.aim is not None and found.mean < found.aim)
+        over = text(found.over_bare, "{:.2f}x"), text(found.most_over_bare, "{:.2f}x")
+        num_over = str(found.num_over_limit) if found.over_bare is not None else "-"
+        of_set = str(found.num_rows), mean, text(found.aim, "{:.1f}x"), text(found.least, "{:.2f}x")
+        table.add_row(*key, *of_set, str(found.num_slower), *over, num_over)
     return table
 
 
@@ -108,14 +155,8 @@ def _in_short(choices: Sequence[str]) -> str:
     >>> _in_short(["conv_transpose2d: fused in NCHW", "conv_transpose2d_1: fused in NCHW"])
     'fused in NCHW'
     """
-    return escape(", ".join(dict.fromkeys(text.partition(": ")[2] for text in choices)))
+    return escape(", ".join(dict.fromkeys(one.partition(": ")[2] for one in choices)))
 
 
 def _marked(value: float | None, is_missed: bool) -> str:
-    if value is None:
-        return "-"
-    return f"[red]{value:.2f}x*[/]" if is_missed else f"{value:.2f}x"
-
-
-def _text(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
+    return f"[red]{value:.2f}x*[/]" if is_missed and value is not None else text(value, "{:.2f}x")

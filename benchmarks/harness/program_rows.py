@@ -34,13 +34,17 @@ from harness.programs import Program
 
 DTYPES = tuple(steps.DTYPES)  # float32 uses TF32 if PyTorch's switches allow it
 
+# The measured columns of a row.
+_MEASURED = (
+    *("ours_us", "torch_us", "bare_us", "ours_wall_us", "torch_wall_us", "error", "torch_error", "choices"),
+    *("ours_kernels", "torch_kernels", "ours_first_s", "torch_first_s"),
+)
+
 _REFERENCE_IMAGES = 4  # images of a batch that are compared with float64
 _AGREEMENT = 0.05  # the largest error relative to the largest magnitude; twice PyTorch's error if that is more
 
 
 class Case(NamedTuple):
-    """A row to measure."""
-
     program: AnyProgram
     dtype: str
     mode: str
@@ -81,7 +85,7 @@ def run(
     """
     with cudnn_benchmark(benchmarks):
         for case in cases:
-            row = _empty_row(case)
+            row = steps.row_of(case.program, case.mode, case.dtype, _MEASURED) | {"choices": []}
             try:
                 # Compiled programs benchmark as for a user; eager ones benchmark in first calls.
                 with benchmark.forced(benchmarks if case.mode == "eager" else None):
@@ -94,28 +98,6 @@ def run(
             yield row
             torch.compiler.reset()
             free_memory(device)
-
-
-def _empty_row(case: Case) -> Row:
-    return {
-        "program": case.program.name,
-        "dtype": case.dtype,
-        "batch": case.program.batch,
-        "mode": case.mode,
-        "inputs": ", ".join("x".join(map(str, shape)) for shape in case.program.inputs),
-        "ours_us": None,
-        "torch_us": None,
-        "bare_us": None,
-        "ours_wall_us": None,
-        "torch_wall_us": None,
-        "error": None,
-        "torch_error": None,
-        "choices": [],
-        "ours_kernels": None,
-        "torch_kernels": None,
-        "ours_first_s": None,
-        "torch_first_s": None,
-    }
 
 
 @contextmanager
@@ -174,8 +156,8 @@ def _converted(model: nn.Module, mode: str) -> nn.Module:
     return convt_ext.convert(ours, fuse=mode == "eager")
 
 
+# The method `compile` of an nn.Sequential would compile each of its modules separately.
 def _compiled(model: nn.Module) -> Any:
-    """Calls `torch.compile`: the method `compile` of an nn.Sequential would compile each of its modules separately."""
     return torch.compile(model, dynamic=False)
 
 
@@ -188,12 +170,7 @@ def _first(call: Callable[[], Any], device: torch.device, clock: Callable[[], fl
 
 
 def _measure_step(
-    row: Row,
-    case: Case,
-    device: torch.device,
-    timer: Timer,
-    budget_ms: float,
-    clock: Callable[[], float],
+    row: Row, case: Case, device: torch.device, timer: Timer, budget_ms: float, clock: Callable[[], float]
 ) -> None:
     assert isinstance(case.program, Program)
     model, inputs, target = steps.make_model(case.program, device)
@@ -220,7 +197,6 @@ def _measure_step(
 
 
 def _gradients(model: nn.Module) -> torch.Tensor:
-    """Concatenates the gradients of all parameters."""
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 

@@ -1,6 +1,6 @@
 """The programs that ``--programs`` measures in each mode, and the sets with separate figures.
 
-Called by program_rows.py, program_summary.py and command.py.
+Called by program_rows.py, program_report.py and command.py.
 """
 
 from __future__ import annotations

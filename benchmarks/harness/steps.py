@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,8 @@ DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
 LAYERS = (convt_ext.ConvTranspose2d, convt_ext.ConvTranspose3d)  # that conversion makes
 
+_MEASURED = ("converted", "ours_ms", "torch_ms", "ours_range_ms", "torch_range_ms", "steps")  # columns of a row
+
 _WARM_UP = 5  # steps for algorithm search and memory allocation
 _LOOPS = 8  # loops of each side; even, so that each side runs first equally often
 _MIN_STEPS, _MAX_STEPS = 3, 500  # per loop
@@ -47,7 +50,7 @@ def run(
     with cudnn_benchmark():
         for program in programs:
             for dtype in DTYPES:
-                row = _empty_row(program, dtype)
+                row = row_of(program, program.mode, dtype, _MEASURED)
                 try:
                     _measure(row, program, DTYPES[dtype], device, budget_ms, clock)
                 except Exception as error:
@@ -60,30 +63,20 @@ def num_rows(programs: Sequence[Program]) -> int:
     return len(programs) * len(DTYPES)
 
 
-def _empty_row(program: Program, dtype: str) -> Row:
-    return {
-        "program": program.name,
-        "dtype": dtype,
-        "batch": program.batch,
-        "mode": program.mode,
-        "inputs": ", ".join("x".join(map(str, shape)) for shape in program.inputs),
-        "converted": None,
-        "ours_ms": None,
-        "torch_ms": None,
-        "ours_range_ms": None,
-        "torch_range_ms": None,
-        "steps": None,
-    }
+def row_of(program: Any, mode: str, dtype: str, measured: Sequence[str]) -> Row:
+    inputs = inputs_of(program)
+    row = {"program": program.name, "dtype": dtype, "batch": program.batch, "mode": mode, "inputs": inputs}
+    return {**row, **dict.fromkeys(measured)}
+
+
+def inputs_of(program: Any) -> str:
+    return ", ".join("x".join(map(str, shape)) for shape in program.inputs)
 
 
 def _measure(
-    row: Row,
-    program: Program,
-    lowered: torch.dtype | None,
-    device: torch.device,
-    budget_ms: float,
+    row: Row, program: Program, lowered: torch.dtype | None, device: torch.device, budget_ms: float,
     clock: Callable[[], float],
-) -> None:
+) -> None:  # fmt: skip
     steps, row["converted"] = make_steps(program, lowered, device)
     ours, theirs = (step() for step in steps)
     difference = float((ours - theirs).norm() / theirs.norm())
@@ -168,5 +161,4 @@ def times_ms(
 
 
 def synchronizer(device: torch.device) -> Callable[[], None]:
-    """Returns a function that waits for the device."""
     return partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None

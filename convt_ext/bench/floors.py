@@ -62,7 +62,6 @@ BY_GPU = {
 
 
 def rates_of(gpu_name: str) -> Rates | None:
-    """Returns the ceilings of the GPU with that name; None if it was not measured."""
     matches = [name for name in _RATES_BY_NAME if name in gpu_name]
     return _RATES_BY_NAME[max(matches, key=len)] if matches else None
 
@@ -103,7 +102,6 @@ def moved_bytes(layer: Layer, direction: str, itemsize: int, layout: str) -> int
 
 
 def floor_us(layer: Layer, direction: str, precision: str, itemsize: int, layout: str, rates: Rates) -> float:
-    """Returns the floor of one row in microseconds."""
     move = moved_bytes(layer, direction, itemsize, layout) / rates.copy_bytes
     compute = useful_operations(layer) / rates.operations[precision]
     return 1e6 * max(move, compute)

@@ -31,7 +31,6 @@ class Mode:
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """The request as keywords of the public functions."""
         return dict(zip(("precision", "backend"), decode_request(self.requested), strict=True))
 
 
@@ -81,7 +80,6 @@ def without_cudnn() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _switched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Sets one of PyTorch's switches, and restores it."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:

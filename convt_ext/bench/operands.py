@@ -69,7 +69,6 @@ def make_operands(
 
 
 def torch_call(layer: Layer, direction: str, operands: Operands) -> Callable[[], torch.Tensor]:
-    """Returns a call of PyTorch's operator for one direction, without autograd."""
     input, weight, bias, grad_output = operands.input, operands.weight, operands.bias, operands.grad_output
     if direction == "fwd":
         return lambda: _torch.CONV_TRANSPOSE[layer.dims](input, weight, bias, **layer.arguments)
@@ -168,7 +167,6 @@ def spread(size: int, count: int) -> list[int]:
 
 
 def free_memory(device: torch.device) -> None:
-    """Frees the memory of the last measured models."""
     gc.collect()  # a caught exception can keep the frame that holds them
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import Progress
+from rich.table import Column, Table
 
 from convt_ext.bench.runner import Row, Skipped
 from convt_ext.bench.summary import SLOWER_BY, counts, parts, ratio, summarise
 
-_MIN_WIDTH = 140  # a table written to a file or a log is not cut at 80 columns
+_MIN_WIDTH = 160  # a table written to a file or a log is not cut at 80 columns
 _NUM_CLOSEST = 10
 _NAMES_OF_ROW = ("layer", "direction", "precision", "layout")
 
@@ -29,15 +29,13 @@ def make_console(**arguments: Any) -> Console:
 
 
 def make_progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+def make_table(title: str, names: Sequence[str], figures: Sequence[str], *last: str, **options: Any) -> Table:
+    """Makes a table with columns of names, columns of figures, which are aligned right, and the last columns."""
+    columns: tuple[str | Column, ...] = (*names, *(Column(name, justify="right") for name in figures), *last)
+    return Table(*columns, title=title, title_justify="left", **options)
 
 
 def closest_calls(rows: Sequence[Row]) -> list[Row]:
@@ -46,13 +44,8 @@ def closest_calls(rows: Sequence[Row]) -> list[Row]:
 
 
 def print_rows(console: Console, rows: Sequence[Row], title: str) -> None:
-    """Prints a table of rows."""
-    table = Table(title=title, title_justify="left")
-    for name in _NAMES_OF_ROW:
-        table.add_column(name)
-    for name in ("ours µs", "torch µs", "torch / ours", "floor µs", "of floor", "error", "torch error"):
-        table.add_column(name, justify="right")
-    table.add_column("kernel")
+    figures = ("ours µs", "torch µs", "torch / ours", "floor µs", "of floor", "error", "torch error")
+    table = make_table(title, _NAMES_OF_ROW, figures, "kernel")
     for row in rows:
         table.add_row(*_cells(row), style="red" if "failure" in row else None)
     console.print(table)
@@ -60,34 +53,22 @@ def print_rows(console: Console, rows: Sequence[Row], title: str) -> None:
 
 def _cells(row: Row) -> list[str]:
     value, ours, floor = ratio(row), row["ours_us"], row["floor_us"]
-    share = None if not ours or floor is None else floor / ours
+    shown = text(value, "{:.2f}x")
     return [
-        escape(row["layer"]),
-        row["direction"],
-        row["precision"],
-        row["layout"],
-        _microseconds(ours),
+        escape(row["layer"]), row["direction"], row["precision"], row["layout"], _microseconds(ours),
         _microseconds(row["torch_us"]),
-        _colored_ratio(value) if counts(row) else _text(value, "{:.2f}x"),
-        _microseconds(floor),
-        _text(share, "{:.0%}"),
-        _text(row["error"], "{:.1e}"),
-        _text(row["torch_error"], "{:.1e}"),
+        f"[{'green' if value >= 1 else 'red'}]{shown}[/]" if value is not None and counts(row) else shown,
+        _microseconds(floor), text(floor / ours if ours and floor is not None else None, "{:.0%}"),
+        text(row["error"], "{:.1e}"), text(row["torch_error"], "{:.1e}"),
         "failed" if "failure" in row else row["kernel"] or "-",
-    ]
-
-
-def _colored_ratio(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"[{'green' if value >= 1 else 'red'}]{value:.2f}x[/]"
+    ]  # fmt: skip
 
 
 def _microseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+    return text(value, "{:.1f}" if value is not None and value < 1000 else "{:.0f}")
 
 
-def _text(value: float | None, form: str) -> str:
+def text(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
@@ -96,16 +77,14 @@ def print_calls(console: Console, rows: Sequence[Row]) -> None:
     found = {name: summary for name, part in parts(rows).items() if (summary := summarise(part)) is not None}
     if not found:
         return
-    table = Table(title="All calls; a call that PyTorch's operator runs counts as 1", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for name in ("calls", "ours", *(f"> {share:.0%} slower" for share in SLOWER_BY)):
-        table.add_column(name, justify="right")
-    for name in ("all, speed-up", "ours, speed-up", "ours, least", "all, ms", "PyTorch, ms"):
-        table.add_column(name, justify="right")
+    numbers = ("calls", "ours", *(f"> {share:.0%} slower" for share in SLOWER_BY))
+    times = ("all, speed-up", "ours, speed-up", "ours, least", "all, ms", "PyTorch, ms")
+    table = make_table("All calls; a call that PyTorch's operator runs counts as 1", [""], [*numbers, *times])
+    table.columns[0].no_wrap = True
     for name, summary in found.items():
         table.add_row(
             name, str(summary.num_calls), str(summary.num_ours), *map(str, summary.num_slower),
-            f"{summary.speedup:.3f}x", _text(summary.speedup_of_ours, "{:.3f}x"), _text(summary.worst, "{:.2f}x"),
+            f"{summary.speedup:.3f}x", text(summary.speedup_of_ours, "{:.3f}x"), text(summary.worst, "{:.2f}x"),
             f"{summary.ours_ms:.2f}", f"{summary.torch_ms:.2f}",
         )  # fmt: skip
     console.print(table)

@@ -37,7 +37,6 @@ def without_folder(argv: Sequence[str]) -> list[str]:
 
 
 def describe_run(gpu: str, argv: Sequence[str]) -> dict[str, Any]:
-    """Returns the fields of a result file that identify a run."""
     return {
         "gpu": gpu,
         "torch": torch.__version__,
@@ -83,7 +82,6 @@ class ResultFile:
 
 
 def replace_file(path: Path, content: dict[str, Any]) -> None:
-    """Writes a result file atomically."""
     replace_text(path, f"{_json(content)}\n")
 
 

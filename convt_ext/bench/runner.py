@@ -34,7 +34,7 @@ from convt_ext.tuning.choices import FORWARD, GRAD_INPUT, GRAD_WEIGHT
 
 Row = dict[str, Any]
 
-_NUMBERS = {"fwd": FORWARD, "dx": GRAD_INPUT, "dw": GRAD_WEIGHT}
+NUMBERS = {"fwd": FORWARD, "dx": GRAD_INPUT, "dw": GRAD_WEIGHT}
 
 _RETIMED_ABOVE = 1.03  # time of convt_ext over PyTorch's
 
@@ -61,9 +61,8 @@ class Settings:
     directions: tuple[str, ...]
     layouts: tuple[str, ...]
     device: torch.device
-    with_torch: bool = True
     with_errors: bool = True
-    with_first_calls: bool = True  # the cost of a shape's first call; only with `with_torch`
+    with_first_calls: bool = True  # the cost of a shape's first call
 
     @property
     def num_rows(self) -> int:
@@ -113,35 +112,16 @@ def _run_dtype(
 def empty_row(layer: Layer, direction: str, mode: Mode, layout: str, rates: floors.Rates | None) -> Row:
     """Returns the row of a call with only its floor."""
     floor = None if rates is None else floors.floor_us(layer, direction, mode.name, mode.itemsize, layout, rates)
-    return {
-        "layer": layer.name,
-        **layer.parameters(),
-        "direction": direction,
-        "precision": mode.name,
-        "layout": layout,
-        "ours_us": None,
-        "torch_us": None,
-        "floor_us": floor,
-        "kernel": None,
-        "chosen": None,
-        "error": None,
-        "torch_error": None,
-        "ours_peak_bytes": None,
-        "torch_peak_bytes": None,
-        "first_call_ms": None,
-        "retimed": False,
-    }
+    what = {"layer": layer.name, **layer.parameters(), "direction": direction, "precision": mode.name, "layout": layout}
+    measured = "kernel", "chosen", "error", "torch_error", "ours_peak_bytes", "torch_peak_bytes", "first_call_ms"
+    times = {"ours_us": None, "torch_us": None, "floor_us": floor}
+    return {**what, **times, **dict.fromkeys(measured), "retimed": False}
 
 
 def _measure(
-    row: Row,
-    settings: Settings,
-    layer: Layer,
-    mode: Mode,
-    operands: Operands,
-    reference: Reference | None,
+    row: Row, settings: Settings, layer: Layer, mode: Mode, operands: Operands, reference: Reference | None,
     timer: Timer,
-) -> None:
+) -> None:  # fmt: skip
     """Fills the row; an exception becomes the row's ``failure``, so that one bad layer does not end the run."""
     direction = row["direction"]
     theirs = torch_call(layer, direction, operands)
@@ -181,8 +161,7 @@ def _measure(
             row[f"{side}_peak_bytes"] = timer.peak_bytes(call)
 
     # PyTorch first: the benchmark of convt_ext then times the algorithm that cuDNN has found for this thread.
-    if settings.with_torch:
-        guarded("torch", try_torch)
+    guarded("torch", try_torch)
     guarded("ours", try_ours)
     calls = {side: calls[side] for side in ("ours", "torch") if side in calls}
     if settings.with_first_calls and len(first_ms) == 2:
@@ -249,7 +228,7 @@ def our_call(layer: Layer, direction: str, mode: Mode, operands: Operands) -> Ca
 def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> str:
     """Returns the kernel that runs a call, or ``torch`` for PyTorch's operator."""
     decision = _decision(layer, mode, operands)
-    if isinstance(decision, routing.Reason) or decision[3].left_to_torch(_NUMBERS[direction]):
+    if isinstance(decision, routing.Reason) or decision[3].left_to_torch(NUMBERS[direction]):
         return "torch"
     return plan_of(decision, direction, planner.device_numbers(operands.input.get_device()))["kernel"]
 
@@ -257,7 +236,7 @@ def kernel_of(layer: Layer, direction: str, mode: Mode, operands: Operands) -> s
 def plan_of(decision: Any, direction: str, device: Sequence[int]) -> dict[str, Any]:
     """Returns the plan of one direction of a call that convt_ext runs, on a GPU with these numbers."""
     input, weight, bias, directions = decision
-    number = _NUMBERS[direction]
+    number = NUMBERS[direction]
     problem = planner.Problem.of_call(input, weight, bias is not None, directions.arguments, device)
     answer = planner.plan(problem, number)
     if answer is None:

@@ -6,9 +6,9 @@ Called by report.py. Pure arithmetic on rows of a run or a result file, independ
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,11 +53,6 @@ def served_by(row: Row) -> str | None:
 def counts(row: Row) -> bool:
     """Returns whether a row measures a convt_ext kernel: it has both times, and PyTorch did not run the call."""
     return served_by(row) == "ours" and ratio(row) is not None
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    logs = [math.log(value) for value in values]
-    return math.exp(sum(logs) / len(logs))
 
 
 def summarise(rows: Sequence[Row]) -> Summary | None:

@@ -6,8 +6,8 @@ With a GPU: compares small problems in every precision and dtype with the defini
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,10 +32,7 @@ PROBLEMS = (
 _DEFINITIONS = {"exact": reference.forward_ieee, "aten": reference.forward_aten}
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """The result of one check."""
-
+class Outcome(NamedTuple):
     name: str
     passed: bool
     detail: str

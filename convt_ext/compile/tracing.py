@@ -145,11 +145,6 @@ def _may_be_ours(served: str, index: int, exporting: bool) -> bool:
 
 
 @constant
-def _cudnn_enabled() -> bool:
-    return precisions.cudnn_enabled()
-
-
-@constant
 def _teach_inductor() -> None:
     try:
         from . import fusion, inductor  # imports torch._inductor, which only compiled programs need
@@ -161,21 +156,6 @@ def _teach_inductor() -> None:
 
 
 @constant
-def _is_unknown_compiler() -> bool:
-    return mode.has_failed()
-
-
-@constant
-def _version() -> int:
-    return traced_ops.version()
-
-
-@constant
-def _unsupported_reason(index: int) -> str | None:
-    return _extension.unsupported_reason(index)
-
-
-@constant
 def _warn_once(text: str, remedy: str) -> None:
     """Warns as an eager call does, while tracing."""
     from .. import functional  # imports this module
@@ -183,11 +163,9 @@ def _warn_once(text: str, remedy: str) -> None:
     functional.warn_once(routing.Unavailable(text, remedy))
 
 
-@constant
-def _is_exporting() -> bool:
-    return is_exporting()  # in traced code it is always True in torch 2.10
-
-
-@constant
-def _exports_to_onnx() -> bool:
-    return torch.onnx.is_in_onnx_export()
+_cudnn_enabled = constant(lambda: precisions.cudnn_enabled())
+_is_unknown_compiler = constant(lambda: mode.has_failed())
+_version = constant(lambda: traced_ops.version())
+_unsupported_reason = constant(lambda index: _extension.unsupported_reason(index))
+_is_exporting = constant(lambda: is_exporting())  # in traced code it is always True in torch 2.10
+_exports_to_onnx = constant(lambda: torch.onnx.is_in_onnx_export())

@@ -58,7 +58,6 @@ class Comparison(NamedTuple):
 
     @property
     def speedup(self) -> float | None:
-        """PyTorch's time over that of convt_ext."""
         return self.torch_us / self.ours_us if self.torch_us and self.ours_us else None
 
     @property
@@ -69,11 +68,7 @@ class Comparison(NamedTuple):
         return self.error <= self.allowed  # False for NaN
 
 
-class Step(NamedTuple):
-    """A step of the demo: the words in the progress bar, and the function that measures."""
-
-    words: str
-    measure: Callable[[], list[Comparison]]
+Step = tuple[str, Callable[[], list[Comparison]]]  # a name for the progress, and the function that measures
 
 
 def steps_of_layers(
@@ -81,7 +76,7 @@ def steps_of_layers(
 ) -> Iterator[Step]:
     """Yields a step for each layer and mode, which measures both layouts."""
     for layer, mode in itertools.product(layers, modes):
-        yield Step(f"{layer.name}, {_class(mode, device)[0]}", partial(compare_layer, layer, mode, device, timer))
+        yield f"{layer.name}, {_class(mode, device)[0]}", partial(compare_layer, layer, mode, device, timer)
 
 
 def steps_of_models(
@@ -91,10 +86,9 @@ def steps_of_models(
     for model in models:
         for mode, layout in itertools.product(modes, LAYOUTS):
             words = f"{model.name}, {_class(mode, device)[0]}, {layout}"
-            yield Step(words, partial(compare_model, model, mode, layout, device, timer))
+            yield words, partial(compare_model, model, mode, layout, device, timer)
         if model.name in compiled:
-            words = f"{model.name}, compiling"
-            yield Step(words, partial(compare_compiled, model, modes[0], device, timer))
+            yield f"{model.name}, compiling", partial(compare_compiled, model, modes[0], device, timer)
 
 
 def compare_layer(layer: Layer, mode: Mode, device: torch.device, timer: Timer) -> list[Comparison]:
@@ -159,7 +153,6 @@ def _compared(
     input: torch.Tensor,
     timer: Timer,
 ) -> list[Comparison]:
-    """Compares each version with `before`, which is `original` or its compiled form."""
     precision, limit = _class(mode, input.device)
     empty = [Comparison(f"{name}, {version}", precision, layout) for version in versions]
     try:

@@ -1,6 +1,6 @@
-"""The three models of the demo, in plain ``torch.nn``.
+"""The models of the demo, in plain ``torch.nn``.
 
-Called by command.py; the benchmark's programs.py imports two of them. Must not know convt_ext.
+Called by command.py; the benchmark's programs.py imports them. Must not know convt_ext.
 """
 
 from __future__ import annotations
@@ -66,39 +66,6 @@ class UNet(nn.Module):
         return self.head(features)
 
 
-class _Residual(nn.Module):
-    """Adds the result of two convolutions to the input."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(width, width, 1)
-        )
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return features + self.layers(features)
-
-
-class VQVAEDecoder(nn.Module):
-    """The decoder of VQ-VAE (arXiv:1711.00937), two residual blocks and two transposed convolutions of 4 x 4 with
-    stride 2: codes (N, 64, H, W) -> images (N, 3, 4H, 4W)."""
-
-    def __init__(self, width: int = 256) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(64, width, 3, padding=1),
-            _Residual(width),
-            _Residual(width),
-            nn.ReLU(inplace=True),
-            nn.ConvTranspose2d(width, width, 4, 2, 1),
-            nn.ReLU(inplace=True),
-            nn.ConvTranspose2d(width, 3, 4, 2, 1),
-        )
-
-    def forward(self, codes: torch.Tensor) -> torch.Tensor:
-        return self.layers(codes)
-
-
 class Model(NamedTuple):
     """A model in eval mode and the shape of its input."""
 
@@ -108,11 +75,9 @@ class Model(NamedTuple):
 
 
 def full_size() -> list[Model]:
-    """Returns the models at a usual size, for a GPU."""
     return [
         Model("DCGAN generator", DCGANGenerator().eval(), (128, 100, 1, 1)),
         Model("U-Net", UNet().eval(), (4, 3, 512, 512)),
-        Model("VQ-VAE decoder", VQVAEDecoder().eval(), (32, 64, 32, 32)),
     ]
 
 
@@ -121,5 +86,4 @@ def reduced() -> list[Model]:
     return [
         Model("DCGAN generator", DCGANGenerator(width=8).eval(), (2, 100, 1, 1)),
         Model("U-Net", UNet(width=8).eval(), (1, 3, 64, 64)),
-        Model("VQ-VAE decoder", VQVAEDecoder(width=32).eval(), (1, 64, 16, 16)),
     ]

@@ -1,7 +1,4 @@
-"""Draws the speedups of a demo into a file. Called by command.py.
-
-Needs the package matplotlib; imported only to draw.
-"""
+"""Draws the speedups of a demo into a file. Called by command.py. Needs the package matplotlib."""
 
 from __future__ import annotations
 
@@ -9,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from convt_ext.bench.plot import write_picture
 from convt_ext.demo.comparisons import Comparison
 from convt_ext.demo.tables import LAYOUT_WORDS
 
@@ -28,22 +26,30 @@ def draw(comparisons: Sequence[Comparison], title: str, path: Path) -> bool:
     for one in comparisons:
         if one.speedup is not None:
             panels.setdefault(one.precision, {}).setdefault(one.name, {})[one.layout] = one.speedup
-    if panels:
-        write_picture(panels, _draw_panel, 6.5, title, path)
-    return bool(panels)
+    if not panels:
+        return False
+    figure = Figure(figsize=(6.5 * len(panels), 1.8 + 0.42 * max(map(len, panels.values()))), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    all_axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (name, panel) in zip(all_axes, panels.items(), strict=True):
+        axes.set_title(name)
+        _draw_panel(axes, panel)
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return True
 
 
 def _draw_panel(axes: Axes, lines: Mapping[str, Mapping[str, float]]) -> None:
     axes.set_xscale("log")
     for number, (layout, words) in enumerate(LAYOUT_WORDS.items()):
-        points = [(place, one[layout]) for place, one in enumerate(lines.values()) if layout in one]
-        places = [place + (number - 0.5) * _BAR for place, _ in points]
-        values = [value for _, value in points]
-        axes.barh(places, [value - 1 for value in values], _BAR, left=1, color=_COLORS[layout], label=words)
-        for place, value in zip(places, values, strict=True):
-            axes.annotate(
-                f"{value:.2f}×", (max(value, 1), place), (2, 0), textcoords="offset points", va="center", fontsize=7
-            )
+        points = {place + (number - 0.5) * _BAR: of[layout] for place, of in enumerate(lines.values()) if layout in of}
+        widths = [value - 1 for value in points.values()]
+        axes.barh(list(points), widths, _BAR, left=1, color=_COLORS[layout], label=words)
+        for place, value in points.items():
+            label = f"{value:.2f}×"
+            axes.annotate(label, (max(value, 1), place), (2, 0), textcoords="offset points", va="center", fontsize=7)
     axes.axvline(1.0, color="black", linewidth=0.8)
     found = [1.0, *(value for one in lines.values() for value in one.values())]
     ticks = [tick for tick in _TICKS if min(found) / 1.1 < tick < max(found) * 1.1]

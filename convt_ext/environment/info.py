@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 
 import torch
 
@@ -19,24 +17,21 @@ from convt_ext.tuning import files
 
 
 def collect_info() -> dict[str, str]:
-    """Returns names and values in the order of printing."""
-    info = {
+    reason = _extension.unavailable_reason()
+    return {
         "convt_ext": convt_ext.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "CUDA of torch": torch.version.cuda or "none (CPU build)",
         "cuDNN": str(torch.backends.cudnn.version() or "none"),
         "system": f"{platform.platform()}, {' '.join(platform.libc_ver()) or 'no glibc'}",
-        "driver": driver_version(),
+        "driver": _driver_words(),
+        **_binary(),
+        **_gpus(),
+        **_settings(),
+        "kernels usable": "yes" if reason is None else "no",
+        **({} if reason is None else {"reason": reason}),
     }
-    info.update(_binary())
-    info.update(_gpus())
-    info.update(_settings())
-    info["kernels usable"] = "yes" if convt_ext.is_available() else "no"
-    reason = _extension.unavailable_reason()
-    if reason is not None:
-        info["reason"] = reason
-    return info
 
 
 def print_info() -> int:
@@ -48,7 +43,6 @@ def print_info() -> int:
 
 
 def _settings() -> dict[str, str]:
-    """Returns the settings that affect how calls are computed."""
     cudnn = torch.backends.cudnn
     switches = {
         "cudnn.enabled": cudnn.enabled,
@@ -65,19 +59,10 @@ def _settings() -> dict[str, str]:
     }
 
 
-def driver_version() -> str:
-    """Returns the NVIDIA driver's version, from ``nvidia-smi`` because torch does not report it, and its CUDA."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return "none found (no nvidia-smi)"
-    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+def _driver_words() -> str:
     served = _driver.cuda_of_driver()
     most = f", supports CUDA {served[0]}.{served[1]}" if served else ""
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"unknown (nvidia-smi: {error})"
-    return answer[0] + most if answer else "unknown (nvidia-smi lists no GPU)"
+    return (_driver.version() or "none found") + most
 
 
 def _binary() -> dict[str, str]:

@@ -91,7 +91,6 @@ def of_files(problem: planner.Problem, direction: int) -> Choice | None:
 
 
 def estimated(problem: planner.Problem, direction: int) -> Choice:
-    """Returns the choice of the planner's estimates."""
     if ops.plan is None:  # the op will not run, so the choice has no effect
         return Choice(False, 0, math.inf, 0.0, ESTIMATED)
     best = planner.best_plan(problem, direction)
@@ -103,7 +102,6 @@ def estimated(problem: planner.Problem, direction: int) -> Choice:
 
 
 def remember(problem: planner.Problem, direction: int, choice: Choice) -> None:
-    """Stores the choice of a benchmark."""
     with _lock:
         _measured[problem, direction] = choice
         _measured.move_to_end((problem, direction))
@@ -112,7 +110,6 @@ def remember(problem: planner.Problem, direction: int, choice: Choice) -> None:
 
 
 def measured() -> list[tuple[planner.Problem, int, Choice]]:
-    """Returns the stored choices of benchmarks in this process."""
     with _lock:
         return [(problem, direction, choice) for (problem, direction), choice in _measured.items()]
 

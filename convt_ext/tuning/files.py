@@ -70,7 +70,6 @@ Measured = dict[Environment, dict[str, Entry]]
 
 
 def here(device: int) -> Environment:
-    """Returns the environment of this process on that GPU."""
     info = _extension.build_info() or {}
     return Environment(
         torch.cuda.get_device_name(device), planner.device_numbers(device), str(info.get("sources", "")),
@@ -211,7 +210,6 @@ def choose(name: str, measured: Measured) -> None:
 
 
 def add(measured: Measured) -> None:
-    """Adds entries to the user's entries in force."""
     name, before = next(in_force())
     choose(name or "tune()", merged((before, measured)))
 

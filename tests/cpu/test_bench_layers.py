@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from bench_cpu import SMALL, FakeTimer, csv_text, run_harness
 from cpu_kernels import needs_binary
-from harness import neighbour_report, neighbour_summary, neighbours
+from harness import neighbour_report, neighbours
 from harness.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
 
 from convt_ext.bench import floors, report, runner
@@ -284,7 +284,7 @@ ROWS = [
 
 
 def test_neighbours_compared_with_their_base():
-    found = neighbour_summary.beside_bases(ROWS)
+    found = neighbour_report.beside_bases(ROWS)
     assert [(one.row["change"], one.own, one.of_base, one.jump) for one in found] == [
         ("w-1", 4.0, 2.0, 2.0),
         ("g=2", 3.0, 2.0, 1.5),
@@ -294,9 +294,9 @@ def test_neighbours_compared_with_their_base():
 
 
 def test_the_figures():
-    found = neighbour_summary.figures(ROWS)
+    found = neighbour_report.figures(ROWS)
     assert list(found) == [("tf32", "nchw", "fwd and dx"), ("tf32", "nchw", "dw")]
-    assert [row["direction"] for row in neighbour_summary.slower_than_torch(ROWS)] == ["dw", "fwd"]  # the worst first
+    assert [row["direction"] for row in neighbour_report.slower_than_torch(ROWS)] == ["dw", "fwd"]  # the worst first
     forward, of_weight = found.values()
     assert forward.mean == pytest.approx((2 * 4 * 3 * 1.3) ** 0.25)
     assert (forward.num_judged, forward.worst, forward.jump, forward.any_jump) == (4, 4.0, 2.0, 6.0)
@@ -306,8 +306,8 @@ def test_the_figures():
 
 def test_calls_that_pytorch_runs_are_not_judged():
     served = [row(None, 100.0, 50.0, 50.0, chosen="torch", kernel="torch")]
-    assert neighbour_summary.beside_bases([*served, row("w-1", 240.0, 60.0)]) == []
-    (figures,) = neighbour_summary.figures(served).values()
+    assert neighbour_report.beside_bases([*served, row("w-1", 240.0, 60.0)]) == []
+    (figures,) = neighbour_report.figures(served).values()
     assert (figures.num_judged, figures.mean, figures.num_compared) == (0, None, 0)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import bench_cpu
 import pytest
 import torch
-from harness import ahead, drawn_programs, program_rows, program_sets, program_summary, steps
+from harness import ahead, drawn_programs, program_report, program_rows, program_sets, steps
 from harness.chains import make_chain
 from harness.drawn_programs import DRAWN
 from harness.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
@@ -250,7 +250,7 @@ def test_figures():
         made_row("U-Net", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=2.0, torch_wall_us=2.1),
         made_row("U-Net", "train_compiled", ours_us=10.0, torch_us=10.5, ours_wall_us=2.0, torch_wall_us=1.95),
     ]
-    found = program_summary.figures(rows)
+    found = program_report.figures(rows)
     eager, trained = found["layers", "eager", "float32"], found["steps", "train_compiled", "float32"]
     assert (eager.num_rows, eager.num_slower, eager.aim, eager.least) == (2, 1, 2.5, 0.9)
     assert eager.mean == pytest.approx(math.sqrt(4 * 0.9))
@@ -342,6 +342,8 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--summary", "/no/such.json"], "No such file"),
+        (["--gpu", "A100"], "--gpu requires --dry-run"),
         (["--programs", "--layers", "kb57"], "--programs measures programs and does not support --layers"),
         (["--programs", "--csv", "a.csv"], "--programs measures programs and does not support --csv"),
         (["--programs", "nothing"], "--programs: no program matches 'nothing'"),
@@ -352,7 +354,6 @@ def test_a_dry_run_lists_the_programs_and_measures_nothing(monkeypatch, capsys):
         (["--neighbours", "--default"], "does not support --csv and --default"),
         (["--steps", "--layers", "kb57"], "does not support --layers"),
         (["--steps", "--csv", "a.csv"], "does not support --csv"),
-        (["--steps", "--plot", "a.png"], "does not support --plot"),
         *((["--steps", word], f"does not support {word}") for word in ("--dry-run", "--neighbours", "--programs")),
     ],
 )

@@ -10,7 +10,7 @@ import dataclasses
 
 import pytest
 from cpu_kernels import needs_binary
-from harness.neighbour_summary import Beside, beside_bases, is_judged
+from harness.neighbour_report import Beside, beside_bases, is_judged
 from harness.neighbours import BASES, grid
 from harness.planned import planned_rows
 
