@@ -116,14 +116,6 @@ def test_check_names_numpy_where_it_is_missing():
     assert "convt_ext check: needs the package numpy: pip install numpy" in result.stderr
 
 
-def test_disabled_is_not_available():
-    script = (
-        "import torch, convt_ext; torch.cuda.is_available = lambda: True; torch.cuda.device_count = lambda: 1;"
-        "convt_ext.environment._extension.unsupported_reason = lambda index: None; print(convt_ext.is_available())"
-    )
-    assert run_python("-c", script, disabled=True).stdout.strip() == "False"
-
-
 def test_check_reports_a_wrong_result(no_gpu, monkeypatch, capsys):
     right = convt_ext.conv_transpose2d
     monkeypatch.setattr(convt_ext, "conv_transpose2d", lambda *args, **kwargs: right(*args, **kwargs) + 1)
