@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from bench_cpu import SMALL, csv_text, run_harness
-from harness import neighbour_report, neighbour_summary
+from harness import neighbour_summary
 from harness.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
 
-from convt_ext.bench import floors, report
+from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, CSV_COLUMNS, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, by_name, torch_switches
 from convt_ext.bench.operands import DIRECTIONS, make_operands, make_reference, torch_call
@@ -264,20 +264,6 @@ def test_calls_that_pytorch_runs_are_not_judged():
     assert neighbour_summary.beside_bases([*served, row("w-1", 240.0, 60.0)]) == []
     (figures,) = neighbour_summary.figures(served).values()
     assert (figures.num_judged, figures.mean, figures.num_compared) == (0, None, 0)
-
-
-def test_the_report(capsys):
-    neighbour_report.print_grid(report.make_console(), ROWS, "A run")
-    text = capsys.readouterr().out
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
-    assert ["none", "2.0", "-"] in cells
-    assert ["w-1", "4.0*", "10.0"] in cells
-    assert ["g=2", "3.0", "-"] in cells
-    assert ["bias", "failed", "-"] in cells
-    assert ["tf32", "nchw", "fwd and dx", "4", "2.36", "4.00", "2.00", "6.00", "5", "1"] in cells
-    assert ["up/w-1", "fwd", "tf32", "nchw", "2.00", "4.00", "2.00", "240.0", "patch"] in cells
-    assert "2 calls are more than 5% slower than PyTorch" in text
-    assert ["up/w-1", "dw", "tf32", "nchw", "500.0", "400.0", "1.25", "10.00", "patch"] in cells
 
 
 def test_a_kept_file_of_a_grid_is_shown_as_one(tmp_path, capsys):

@@ -66,22 +66,6 @@ def test_info_names_versions_binary_reason_variables_and_switches(no_gpu, monkey
     assert "not loaded" in text if build["cuda"] is None else build["sources"] in text
 
 
-def test_version(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["--version"])
-    assert capsys.readouterr().out == f"convt_ext {convt_ext.__version__}\n"
-
-
-def test_driver_version(monkeypatch):
-    monkeypatch.setattr(info.shutil, "which", lambda _: None)
-    assert info.driver_version() == "none found (no nvidia-smi)"
-    monkeypatch.setattr(info.shutil, "which", lambda _: "nvidia-smi")
-    answer = subprocess.CompletedProcess([], 0, stdout="580.95.05\n580.95.05\n")
-    monkeypatch.setattr(info.subprocess, "run", lambda *_, **__: answer)
-    monkeypatch.setattr(info._driver, "cuda_of_driver", lambda: (13, 0))
-    assert info.driver_version() == "580.95.05, supports CUDA 13.0"
-
-
 def test_info_reports_whether_the_binary_fits_each_gpu(monkeypatch):
     gpu = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, total_memory=141 * 2**30)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -182,13 +166,6 @@ def test_bench_refuses_wrong_options(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--precisions", "fp8"], ["--directions", "up"], ["--layouts", ""]])
-def test_bench_lists_the_values_of_an_option(words, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.make_parser().parse_args(["bench", *words])
-    assert "expected a list of" in capsys.readouterr().err
-
-
 def test_bench_without_rich_ends_with_a_message(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     monkeypatch.delitem(sys.modules, "convt_ext.bench.report", raising=False)
@@ -286,13 +263,6 @@ def row(layer, ours, theirs, kernel="simt_ieee_f32_8x8", layout="nchw"):
         **{"layer": layer, "direction": "fwd", "precision": "ieee", "layout": layout, "kernel": kernel},
         **{"ours_us": ours, "torch_us": theirs, "floor_us": 5.0, "error": 1e-7, "torch_error": 1e-7},
     }
-
-
-def test_closest_calls_are_of_our_kernels():
-    rows = [row("a", 10.0, 40.0), row("b", 10.0, 10.0), row("c", 10.0, 1.0, kernel="torch"), row("d", None, 10.0)]
-    rows.append(row("a", 10.0, 20.0, layout="nhwc"))
-    closest = [(item["layer"], item["layout"]) for item in report.closest_calls(rows)]
-    assert closest == [("b", "nchw"), ("a", "nhwc"), ("a", "nchw")]
 
 
 def test_summary_names_failures_and_skips(capsys):
