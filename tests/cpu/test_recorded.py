@@ -56,15 +56,6 @@ def test_watched_calls_are_not():
         assert name_of_node(ours(*leaves(), 2, 1)) == BY_PYTHON
 
 
-def test_a_batch_of_backwards():
-    operands = leaves()
-    results = [call(*operands, 2, 1) for call in (ours, F.conv_transpose2d)]
-    assert name_of_node(results[0]) == BY_TORCH
-    several = torch.randn(3, *results[0].shape, dtype=torch.float64)
-    found, expected = (torch.autograd.grad(one, operands, several, is_grads_batched=True) for one in results)
-    torch.testing.assert_close(found, expected)
-
-
 @pytest.mark.parametrize("precision", [None, "exact"])
 def test_a_dual_grad_output(precision):
     """It is differentiated by PyTorch's operator, and refused if kernels of convt_ext are asked for."""
