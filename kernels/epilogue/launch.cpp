@@ -71,10 +71,9 @@ epilogue::PassParams<Number> pass_params(const EpiloguePass& pass, int32_t first
 template <typename Number>
 void launch_some(const EpiloguePass& pass, int32_t first, void* result, cudaStream_t stream) {
   const epilogue::PassParams<Number> params = pass_params<Number>(pass, first, result);
-  const int64_t of_block = int64_t{epilogue::kPassThreads} * epilogue::kPassBytes / element_bytes(pass.dtype);
-  // Large results take several iterations per thread. The limit exceeds what any GPU runs at once.
-  constexpr int64_t kMostBlocks = 1 << 14;
-  const int64_t blocks = std::min(kMostBlocks, (params.end + of_block - 1) / of_block);
+  constexpr int64_t kBlockBytes = int64_t{epilogue::kPassThreads} * epilogue::kPassVectors * epilogue::kPassBytes;
+  const int64_t of_block = kBlockBytes / element_bytes(pass.dtype);
+  const int64_t blocks = (params.end + of_block - 1) / of_block;
   launch_kernel(epilogue::run_pass(pass.dtype, params.end >= INT32_MAX),
                 Grid{"epilogue_pass", blocks, dim3(epilogue::kPassThreads)}, stream, params);
 }

@@ -107,6 +107,25 @@ __device__ __forceinline__ void apply_with(Operation operation, const Number (&t
   }
 }
 
+template <typename Number, int kCount>
+struct Numbers {
+  Number of[kCount];
+};
+
+// Unary functions in PyTorch's formulas. Not inlined, because a kernel has a copy of the steps for each of its vectors.
+template <typename Number, int kCount>
+__device__ __noinline__ Numbers<Number, kCount> apply_exactly(Operation function, Number first, Number second,
+                                                              Numbers<Number, kCount> values) {
+#pragma unroll 1
+  for (int i = 0; i < kCount; ++i) {  // rotating the values avoids unrolled copies of the formulas
+    const Number value = values.of[0];
+#pragma unroll
+    for (int k = 1; k < kCount; ++k) values.of[k - 1] = values.of[k];
+    values.of[kCount - 1] = exactly(function, value, first, second);
+  }
+  return values;
+}
+
 // Applies a step without an operand.
 template <typename Element, int kCount, typename Number>
 __device__ __forceinline__ void apply_unary(const Step<Number>& step, bool exact, Number (&values)[kCount]) {
@@ -114,13 +133,10 @@ __device__ __forceinline__ void apply_unary(const Step<Number>& step, bool exact
 #pragma unroll
     for (Number& value : values) value = clamp(value, step.first, step.second);
   } else if (exact || sizeof(Number) == 8) {
-#pragma unroll 1
-    for (int i = 0; i < kCount; ++i) {  // rotating the values avoids unrolled copies of the formulas
-      Number value = values[0];
-#pragma unroll
-      for (int k = 1; k < kCount; ++k) values[k - 1] = values[k];
-      values[kCount - 1] = exactly(step.operation, value, step.first, step.second);
-    }
+    Numbers<Number, kCount> r;
+    memcpy(r.of, values, sizeof(values));
+    r = apply_exactly(step.operation, step.first, step.second, r);
+    memcpy(values, r.of, sizeof(values));
   } else {
     Values<kCount> r;
 #pragma unroll
@@ -193,28 +209,29 @@ struct Run {
 };
 
 template <typename Element, typename Number, typename Index>
-__global__ void __launch_bounds__(kPassThreads) run_pass_kernel(const __grid_constant__ PassParams<Number> params) {
+__global__ void __launch_bounds__(kPassThreads, 3) run_pass_kernel(const __grid_constant__ PassParams<Number> params) {
   constexpr int kCount = Run<Element>::kCount;
+  constexpr int kStep = kPassThreads * kCount;  // elements between vectors of a thread
   auto* g_result = static_cast<Element*>(params.result);
-  const int64_t step = int64_t{gridDim.x} * kPassThreads * kCount;
+  const int64_t begin = int64_t{blockIdx.x} * (kPassVectors * kStep) + static_cast<int32_t>(threadIdx.x) * kCount;
   const auto left_from = [&](int64_t first) {
     const int64_t left = params.end - first;
     return static_cast<int32_t>(left < kCount ? left : kCount);
   };
-  int64_t first = (int64_t{blockIdx.x} * kPassThreads + threadIdx.x) * kCount;
-  Run<Element> next;
-  next.load(g_result + first, left_from(first));
-  for (; first < params.end; first += step) {
-    Run<Element> run = next;
-    const int32_t left = left_from(first);
-    next.load(g_result + first + step, left_from(first + step));  // in flight during the steps
+  Run<Element> runs[kPassVectors];
+#pragma unroll
+  for (int v = 0; v < kPassVectors; ++v) runs[v].load(g_result + begin + v * kStep, left_from(begin + v * kStep));
+#pragma unroll
+  for (int v = 0; v < kPassVectors; ++v) {
+    const int64_t first = begin + v * kStep;
+    if (first >= params.end) return;
     Number values[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) values[i] = element::to_accumulator(run.of[i]);
-    run_steps<Element>(params, static_cast<Index>(first), left, values);
+    for (int i = 0; i < kCount; ++i) values[i] = element::to_accumulator(runs[v].of[i]);
+    run_steps<Element>(params, static_cast<Index>(first), left_from(first), values);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) run.of[i] = element::to_element<Element>(values[i]);
-    run.store(g_result + first, left);
+    for (int i = 0; i < kCount; ++i) runs[v].of[i] = element::to_element<Element>(values[i]);
+    runs[v].store(g_result + first, left_from(first));
   }
 }
 

@@ -33,7 +33,8 @@ struct PassParams {
 };
 
 inline constexpr int kPassThreads = 256;
-inline constexpr int kPassBytes = 16;  // contiguous bytes per thread
+inline constexpr int kPassBytes = 16;   // contiguous bytes per vector
+inline constexpr int kPassVectors = 4;  // per thread; all are loaded before the first is computed
 
 // The kernel for results of less than 2^31 elements or of more, as a host symbol. Its parameter is `PassParams<double>`
 // for float64, otherwise `PassParams<float>`.
