@@ -7,8 +7,8 @@
 
 #include "patch_sm90a/instances.h"
 #include "plan/device.h"
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 #include "problem/shapes.h"
 #include "problem/volume.h"
