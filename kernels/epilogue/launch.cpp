@@ -11,7 +11,7 @@ bool finds_place(epilogue::Operand operand) {
 }
 
 // Makes adjacent axes one axis if every operand that needs coordinates has one stride along both, so that a place takes
-// fewer divisions. Axes of size 1 come first.
+// fewer divisions. The outermost axis and those before it get the largest size.
 template <typename Number>
 void merge_axes(int64_t (&size)[4], epilogue::PassParams<Number>* params) {
   int32_t to = 3;
@@ -37,8 +37,7 @@ void merge_axes(int64_t (&size)[4], epilogue::PassParams<Number>* params) {
       move(axis, --to);
     }
   }
-  params->first_axis = to;
-  std::fill_n(size, to, 1);
+  std::fill_n(size, to + 1, INT64_MAX);
 }
 
 template <typename Number>
@@ -62,19 +61,21 @@ epilogue::PassParams<Number> pass_params(const EpiloguePass& pass, int32_t first
   int64_t size[4];
   for (int axis = 0; axis < 4; ++axis) size[axis] = pass.size[axes[axis]];
   merge_axes(size, &params);
-  for (int axis = 1; axis < 4; ++axis) params.by_size[axis - 1] = FastDivmod::of(static_cast<int32_t>(size[axis]));
+  for (int axis = 1; axis < 4; ++axis) {
+    params.size[axis - 1] = size[axis];
+    params.by_size[axis - 1] = FastDivmod::of(static_cast<int32_t>(std::min<int64_t>(size[axis], INT32_MAX)));
+  }
   return params;
 }
 
 template <typename Number>
 void launch_some(const EpiloguePass& pass, int32_t first, void* result, cudaStream_t stream) {
   const epilogue::PassParams<Number> params = pass_params<Number>(pass, first, result);
-  const int64_t of_block = int64_t{epilogue::kPassThreads} * epilogue::kPassBytes / element_bytes(pass.dtype);
-  // Large results take several iterations per thread. The limit exceeds what any GPU runs at once.
-  constexpr int64_t kMostBlocks = 1 << 14;
-  const int64_t blocks = std::min(kMostBlocks, (params.end + of_block - 1) / of_block);
-  launch_kernel(epilogue::run_pass(pass.dtype), Grid{"epilogue_pass", blocks, dim3(epilogue::kPassThreads)}, stream,
-                params);
+  constexpr int64_t kBlockBytes = int64_t{epilogue::kPassThreads} * epilogue::kPassVectors * epilogue::kPassBytes;
+  const int64_t of_block = kBlockBytes / element_bytes(pass.dtype);
+  const int64_t blocks = (params.end + of_block - 1) / of_block;
+  launch_kernel(epilogue::run_pass(pass.dtype, params.end >= INT32_MAX),
+                Grid{"epilogue_pass", blocks, dim3(epilogue::kPassThreads)}, stream, params);
 }
 
 }  // namespace

@@ -21,8 +21,10 @@ template <typename Number>
 struct PassParams {
   void* result;
   int64_t end;  // elements, in memory order
-  FastDivmod by_size[3];  // sizes of the three inner axes in memory order, innermost last
-  int32_t first_axis;     // 0 to 3; the axes before it have size 1
+  // Sizes of the three inner axes in memory order, innermost last. The outermost axis and those before it count as
+  // larger than any element's index.
+  int64_t size[3];
+  FastDivmod by_size[3];  // for results of less than 2^31 elements
   int32_t num_steps;
   bool finds_places;  // some operand is per-channel or broadcast
   bool exact;         // round to the result's type after every step, with PyTorch's formulas
@@ -31,10 +33,12 @@ struct PassParams {
 };
 
 inline constexpr int kPassThreads = 256;
-inline constexpr int kPassBytes = 16;  // contiguous bytes per thread
+inline constexpr int kPassBytes = 16;   // contiguous bytes per vector
+inline constexpr int kPassVectors = 4;  // per thread; all are loaded before the first is computed
 
-// The kernel, as a host symbol. Its parameter is `PassParams<double>` for float64, otherwise `PassParams<float>`.
-const void* run_pass(DataType dtype);
+// The kernel for results of less than 2^31 elements or of more, as a host symbol. Its parameter is `PassParams<double>`
+// for float64, otherwise `PassParams<float>`.
+const void* run_pass(DataType dtype, bool is_large);
 
 }  // namespace epilogue
 

@@ -197,20 +197,6 @@ def along(axis: int, **values: int) -> Problem:
     )
 
 
-@pytest.mark.parametrize("axis", [0, 1], ids=["height", "width"])
-@pytest.mark.parametrize(
-    "values",
-    [{"stride": 0}, {"dilation": 0}, {"output_padding": -1}, {"output_padding": 1}, {"output_padding": 2, "stride": 2},
-     {"output_padding": 2, "dilation": 2}],
-    ids=str,
-)  # fmt: skip
-def test_the_first_illegal_value_is_illegal_along_each_axis(axis, values):
-    """The result is not empty, and all smaller values are legal."""
-    image = {"size": 3, "kernel": 2}
-    assert along(axis, **image).our_size() is not None
-    assert along(axis, **image, **values).our_size() is None
-
-
 def test_the_most_elements_of_a_result():
     for height, is_legal in ((16, True), (17, False), (32, False)):
         problem = dataclasses.replace(ONE, batch=2**28, channels=(1, 2**28), size=(height, 1))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from bench_cpu import SMALL, FakeTimer, csv_text, run_harness
-from cpu_kernels import needs_binary
-from harness import neighbour_report, neighbours
+from bench_cpu import SMALL, csv_text, run_harness
+from harness import neighbour_report
 from harness.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
 
-from convt_ext.bench import floors, report, runner
+from convt_ext.bench import floors
 from convt_ext.bench.layers import BUILT_IN, CSV_COLUMNS, KERNELBENCH, Layer, read_csv, select_layers
 from convt_ext.bench.modes import MODES, by_name, torch_switches
 from convt_ext.bench.operands import DIRECTIONS, make_operands, make_reference, torch_call
@@ -175,17 +173,6 @@ def problem(layer: Layer) -> dict:
     return {name: value for name, value in layer.parameters().items() if name not in ("base", "change")}
 
 
-def test_every_base_has_at_least_twenty_neighbours():
-    assert len(BASES) >= 8
-    layers = grid()
-    assert len({layer.name for layer in layers}) == len(layers)
-    for base in BASES:
-        first, *of_base = [layer for layer in layers if layer.base == base.name]
-        assert (first.name, first.change, problem(first)) == (base.name, None, problem(base))
-        assert len(of_base) >= 20
-        assert [layer.change for layer in of_base] == [change for change in CHANGES if is_legal(changed(base, change))]
-
-
 def test_a_neighbour_differs_in_one_argument():
     bases = {base.name: problem(base) for base in BASES}
     for layer in grid():
@@ -225,38 +212,6 @@ def test_by_name_half_precision_is_asked_for_too():
 
 
 # ---- the command
-
-
-def test_rows_have_their_base_and_change(monkeypatch, tmp_path, capsys):
-    small = (Layer("small", 2, 4, 6, 7, 9, (4, 4), (2, 2), (1, 1)),)
-    monkeypatch.setattr(neighbours, "BASES", small)
-    monkeypatch.setattr(runner, "kernel_of", lambda *_: "patch_bf16")
-    out = tmp_path / "run.json"
-    words = ["--neighbours", "--layers", "*/w-1", "*/g=2", "--precisions", "bf16", "--layouts", "nhwc", "--no-errors"]
-    assert run_harness([*words, "--out", str(out)], FakeTimer(12.5)) == 0
-    rows = json.loads(out.read_text())["rows"]
-    assert {row["base"] for row in rows} == {"small"}
-    found = [(row["layer"], row["change"], row["w"], row["g"]) for row in rows]
-    assert found == [("small", None, 9, 1), ("small/w-1", "w-1", 8, 1), ("small/g=2", "g=2", 9, 2)]
-    assert "small: 2 x 4 x 7 x 9 to 6 channels, kernel 4 x 4, stride 2 x 2" in capsys.readouterr().out
-
-
-@needs_binary
-def test_a_dry_run_shows_estimates_over_the_floor(capsys):
-    words = ["--layers", "up2/g=2", "--precisions", "tf32,bf16,tf32x3", "--directions", "fwd,dx,dw"]
-    assert run_harness(["--neighbours", "--dry-run", *words]) == 0
-    text = capsys.readouterr().out
-    assert "Estimates for an NVIDIA H200" in text
-    assert "up2: 16 x 128 x 160 x 160 to 64 channels" in text
-    (line,) = (line for line in text.splitlines() if line.startswith("│none"))
-    assert line.count("│") == 1 + 1 + 3 * 3 * 2
-    assert all(1 <= float(cell) < 10 for cell in line.split("│")[2:-1])
-
-
-def test_a_dry_run_without_a_binary_reports_the_reason(monkeypatch, capsys):
-    monkeypatch.setattr("convt_ext.environment._extension.load_error", "it is not there")
-    assert run_harness(["--neighbours", "--dry-run", "--layers", "up2"]) == 0
-    assert "No plans: it is not there" in capsys.readouterr().out
 
 
 # ---- content of the rows
@@ -309,20 +264,6 @@ def test_calls_that_pytorch_runs_are_not_judged():
     assert neighbour_report.beside_bases([*served, row("w-1", 240.0, 60.0)]) == []
     (figures,) = neighbour_report.figures(served).values()
     assert (figures.num_judged, figures.mean, figures.num_compared) == (0, None, 0)
-
-
-def test_the_report(capsys):
-    neighbour_report.print_grid(report.make_console(), ROWS, "A run")
-    text = capsys.readouterr().out
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
-    assert ["none", "2.0", "-"] in cells
-    assert ["w-1", "4.0*", "10.0"] in cells
-    assert ["g=2", "3.0", "-"] in cells
-    assert ["bias", "failed", "-"] in cells
-    assert ["tf32", "nchw", "fwd and dx", "4", "2.36", "4.00", "2.00", "6.00", "5", "1"] in cells
-    assert ["up/w-1", "fwd", "tf32", "nchw", "2.00", "4.00", "2.00", "240.0", "patch"] in cells
-    assert "2 calls are more than 5% slower than PyTorch" in text
-    assert ["up/w-1", "dw", "tf32", "nchw", "500.0", "400.0", "1.25", "10.00", "patch"] in cells
 
 
 def test_a_kept_file_of_a_grid_is_shown_as_one(tmp_path, capsys):

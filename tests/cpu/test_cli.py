@@ -67,21 +67,6 @@ def test_info_names_versions_binary_reason_variables_and_switches(no_gpu, monkey
     assert "not loaded" in text if build["cuda"] is None else build["sources"] in text
 
 
-def test_version(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["--version"])
-    assert capsys.readouterr().out == f"convt_ext {convt_ext.__version__}\n"
-
-
-def test_driver_version(monkeypatch):
-    monkeypatch.setattr(info._driver, "version", lambda: "")
-    monkeypatch.setattr(info._driver, "cuda_of_driver", lambda: None)
-    assert info._driver_words() == "none found"
-    monkeypatch.setattr(info._driver, "version", lambda: "580.95.05")
-    monkeypatch.setattr(info._driver, "cuda_of_driver", lambda: (13, 0))
-    assert info._driver_words() == "580.95.05, supports CUDA 13.0"
-
-
 def test_info_reports_whether_the_binary_fits_each_gpu(monkeypatch):
     gpu = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, total_memory=141 * 2**30)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -114,14 +99,6 @@ def test_check_names_numpy_where_it_is_missing():
     result = run_python("-c", script)
     assert (result.returncode, result.stdout) == (2, "")
     assert "convt_ext check: needs the package numpy: pip install numpy" in result.stderr
-
-
-def test_disabled_is_not_available():
-    script = (
-        "import torch, convt_ext; torch.cuda.is_available = lambda: True; torch.cuda.device_count = lambda: 1;"
-        "convt_ext.environment._extension.unsupported_reason = lambda index: None; print(convt_ext.is_available())"
-    )
-    assert run_python("-c", script, disabled=True).stdout.strip() == "False"
 
 
 def test_check_reports_a_wrong_result(no_gpu, monkeypatch, capsys):
@@ -186,13 +163,6 @@ def test_bench_without_gpu_ends_with_one_line(no_gpu, capsys):
 def test_bench_refuses_wrong_options(words, message, capsys):
     assert bench(words) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--precisions", "fp8"], ["--directions", "up"], ["--layouts", ""]])
-def test_bench_lists_the_values_of_an_option(words, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.make_parser().parse_args(["bench", *words])
-    assert "expected a list of" in capsys.readouterr().err
 
 
 def test_bench_without_rich_ends_with_a_message(monkeypatch, capsys):
@@ -286,13 +256,6 @@ def row(layer, ours, theirs, kernel="simt_ieee_f32_8x8", layout="nchw"):
         **{"layer": layer, "direction": "fwd", "precision": "ieee", "layout": layout, "kernel": kernel},
         **{"ours_us": ours, "torch_us": theirs, "floor_us": 5.0, "error": 1e-7, "torch_error": 1e-7},
     }
-
-
-def test_closest_calls_are_of_our_kernels():
-    rows = [row("a", 10.0, 40.0), row("b", 10.0, 10.0), row("c", 10.0, 1.0, kernel="torch"), row("d", None, 10.0)]
-    rows.append(row("a", 10.0, 20.0, layout="nhwc"))
-    closest = [(item["layer"], item["layout"]) for item in report.closest_calls(rows)]
-    assert closest == [("b", "nchw"), ("a", "nhwc"), ("a", "nchw")]
 
 
 def test_summary_names_failures_and_skips(capsys):

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import convt_ext
 from convt_ext import __main__ as cli
-from convt_ext.bench.layers import KERNELBENCH, Layer
+from convt_ext.bench.layers import Layer
 from convt_ext.bench.modes import MODES
 from convt_ext.demo import command, comparisons, models, tables
 from convt_ext.demo.comparisons import Comparison
@@ -120,15 +120,6 @@ def test_on_a_gpu_it_shows_times_speedups_and_a_chart(fake_gpu, compiled, wide, 
     assert "svg" in chart.read_text()
 
 
-@torch.no_grad()
-def test_without_bfloat16_only_the_default_precision_is_shown(fake_gpu, compiled, monkeypatch, wide, tmp_path, capsys):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    assert command._demo_on_gpu(wide, CPU, TIMER, tmp_path / "chart.png")
-    text = capsys.readouterr().out
-    assert "TF32 " in text
-    assert "bfloat16 " not in text.replace("(bfloat16)", "")
-
-
 def test_a_wrong_result_fails(monkeypatch, wide, tmp_path, capsys):
     right = convt_ext.conv_transpose2d
     monkeypatch.setattr(convt_ext, "conv_transpose2d", lambda *args, **kwargs: right(*args, **kwargs) * 1.01)
@@ -174,13 +165,6 @@ def test_a_model_without_anything_to_fuse_has_no_fused_row(recwarn):
     assert not recwarn.list
 
 
-def test_layers_that_do_not_fit_into_memory_are_skipped(monkeypatch, wide, tmp_path, capsys):
-    monkeypatch.setattr(comparisons, "free_bytes", lambda device: 0)
-    assert show(wide, tmp_path / "chart.png", networks=())
-    assert "skipped: tiny, TF32, channels_last: needs about" in capsys.readouterr().out
-    assert not (tmp_path / "chart.png").exists()  # there is nothing to draw
-
-
 def test_a_layer_or_a_model_that_runs_out_of_memory_is_skipped(monkeypatch):
     def short(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -194,56 +178,6 @@ def test_a_layer_or_a_model_that_runs_out_of_memory_is_skipped(monkeypatch):
         assert one.holds
         assert "out of memory" in one.skipped
         assert one.precision == "bfloat16"
-
-
-@torch.no_grad()
-def test_without_a_working_compiler_compiled_models_are_skipped(monkeypatch, wide, tmp_path, capsys):
-    def no_compiler(input):
-        raise RuntimeError("no C compiler\nlong explanation")
-
-    monkeypatch.setattr(torch, "compile", lambda model, dynamic: no_compiler)
-    assert show(wide, tmp_path / "chart.png", layers=(), compiles=["generator"])
-    text = capsys.readouterr().out
-    assert "skipped: generator, compiled, TF32, NCHW: PyTorch fails: RuntimeError: no C compiler\n" in text
-
-
-def test_without_matplotlib_it_draws_no_chart(monkeypatch, wide, tmp_path, capsys):
-    monkeypatch.delitem(sys.modules, "convt_ext.demo.picture", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
-    assert show(wide, tmp_path / "chart.png", networks=())
-    message = "No chart was drawn: the chart needs the package matplotlib: pip install matplotlib"
-    assert message in capsys.readouterr().out
-
-
-def test_a_chart_that_cannot_be_written_is_no_failure(wide, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    (tmp_path / "chart.png").mkdir()
-    assert show(wide, tmp_path / "chart.png", networks=())
-    assert "could not be written" in capsys.readouterr().out
-
-
-def test_a_chart_is_a_picture(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["demo", "--chart", "speed.txt"])
-    assert "expected a file that ends in .png, .svg or .pdf" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("precisions", [("TF32", "bfloat16"), ("TF32",)])
-def test_a_terminal_of_80_columns_shows_every_name_and_time_whole(precisions, capsys):
-    versions = comparisons.CONVERTED, comparisons.FUSED, comparisons.COMPILED
-    names = [layer.name for layer in KERNELBENCH]
-    names += [f"{model.name}, {version}" for model in models.full_size() for version in versions]
-    cells = [(name, precision, layout) for name in names for precision in precisions for layout in tables.LAYOUT_WORDS]
-    found = [Comparison(*cell, 61728.0, 5123.0, 1e-4, 1e-3, runs_torch=True) for cell in cells]
-
-    narrow = Console(width=80)
-    tables.show_comparisons(narrow, "Models, inference: original → converted", found, mean=True)
-    lines = capsys.readouterr().out.splitlines()
-    for name in names:
-        (row, *_) = rows = [line.strip() for line in lines if line.strip().startswith(f"{name} ")]
-        assert len(rows) == len(precisions)
-        assert row.removeprefix(name).split() == ["61728", "→", "5123", "µs", "12.05x*"] * 2
-    assert sum("Models, inference: original → converted" in line for line in lines) == len(precisions)
 
 
 def test_the_largest_error_is_the_one_nearest_to_its_own_limit(wide, capsys):
@@ -270,12 +204,6 @@ def test_a_comparison_without_an_error_does_not_hold():
 
 
 # ---- models
-
-
-def test_models_have_the_sizes_they_state():
-    with torch.no_grad():
-        assert DCGANGenerator(width=4)(torch.randn(2, 100, 1, 1)).shape == (2, 3, 64, 64)
-        assert UNet(width=4)(torch.randn(1, 3, 32, 40)).shape == (1, 2, 32, 40)
 
 
 def test_models_are_the_same_at_both_sizes():

@@ -9,7 +9,6 @@ import os
 import pickle
 import subprocess
 import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from bad_input import outcome
 from cases import named
-from cpu.python_process import run
+from cpu.python_process import run_each
 from cpu_kernels import RAN
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -166,26 +165,26 @@ def test_compiled_code_is_served_while_it_is_enabled():
     assert [any("convt_ext" in name for name in names) for names in targets] == [False, True]
 
 
-@pytest.mark.parametrize("first", ["enable", "import"])
-def test_dynamo_has_rules_for_pytorchs_function_in_any_import_order(first):
+def test_dynamo_has_rules_for_pytorchs_function_in_any_import_order():
     """Dynamo lists the functions of torch when it is imported."""
-    lines = {"enable": "convt_ext.enable()", "import": "import torch._dynamo"}
-    program = f"""
-        import sys, torch, convt_ext
-        assert "torch._dynamo" not in sys.modules
-        builtin = torch.conv_transpose2d
-        {lines[first]}
-        {lines["import" if first == "enable" else "enable"]}
-        from torch._dynamo import trace_rules
-        rules = trace_rules.get_torch_obj_rule_map()
-        assert builtin in rules
-        assert torch.conv_transpose2d not in rules
-        assert torch.conv_transpose2d is torch.nn.functional.conv_transpose2d is not builtin
-        assert not any("convt_ext" in type(one).__module__ for one in sys.meta_path)
-        convt_ext.disable()
-        assert torch.jit.script(torch.nn.ConvTranspose2d(1, 1, 1))(torch.ones(1, 1, 1, 1)).shape == (1, 1, 1, 1)
-    """
-    run(textwrap.dedent(program))
+    program = """
+import sys, torch, convt_ext
+assert "torch._dynamo" not in sys.modules
+builtin = torch.conv_transpose2d
+FIRST
+SECOND
+from torch._dynamo import trace_rules
+rules = trace_rules.get_torch_obj_rule_map()
+assert builtin in rules
+assert torch.conv_transpose2d not in rules
+assert torch.conv_transpose2d is torch.nn.functional.conv_transpose2d is not builtin
+assert not any("convt_ext" in type(one).__module__ for one in sys.meta_path)
+convt_ext.disable()
+assert torch.jit.script(torch.nn.ConvTranspose2d(1, 1, 1))(torch.ones(1, 1, 1, 1)).shape == (1, 1, 1, 1)
+"""
+    lines = ["convt_ext.enable()", "import torch._dynamo"]
+    orders = (lines, lines[::-1])
+    run_each("import torch", [program.replace("FIRST", one).replace("SECOND", other) for one, other in orders])
 
 
 def test_a_tool_that_wraps_our_function_sees_each_call_once(monkeypatch):

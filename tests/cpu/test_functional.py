@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 
 import bad_input
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -93,16 +92,6 @@ def test_rows_of_the_table_say_what_they_are_there_for(row):
     assert bad_input.WORDS[row] in words
 
 
-@pytest.mark.parametrize(
-    "stride",
-    [2, (2,), (2, 2), [2, 2], torch.Size([2, 2]), torch.tensor(2), np.int64(2)],
-    ids=lambda v: type(v).__name__,
-)
-def test_forms(stride):
-    x, weight, bias = named("plain").tensors()
-    assert torch.equal(ours(x, weight, bias, stride), F.conv_transpose2d(x, weight, bias, 2))
-
-
 def test_empty_and_batched_by_vmap():
     x, weight, bias = named("k4s2p1").tensors()
     assert ours(x[:0], weight, bias, 2, 1).shape == (0, 6, 10, 12)
@@ -124,25 +113,6 @@ def test_subclasses_keep_their_meaning():
     x, weight, bias = named("plain").tensors()
     result = ours(x.as_subclass(Marked), weight, bias)
     assert type(result) is Marked
-
-
-@pytest.mark.parametrize("precision", [None, "exact"])
-def test_traces_in_one_graph(precision):
-    x, weight, bias = named("k4s2p1").tensors()
-    call = torch.compile(lambda *tensors: ours(*tensors, 2, 1, precision=precision), backend="eager", fullgraph=True)
-    assert torch.equal(call(x, weight, bias), F.conv_transpose2d(x, weight, bias, 2, 1))
-    with convt_ext.use_precision("exact"):
-        assert torch.equal(call(x, weight, bias), F.conv_transpose2d(x, weight, bias, 2, 1))
-
-
-def test_exports():
-    class Up(torch.nn.Module):
-        def forward(self, x, weight):
-            return ours(x, weight, stride=2)
-
-    x, weight, _ = named("plain").tensors()
-    program = torch.export.export(Up(), (x, weight))
-    assert torch.equal(program.module()(x, weight), F.conv_transpose2d(x, weight, stride=2))
 
 
 def test_explicit_precision_where_our_kernels_cannot_serve(pretend_gpu):

@@ -19,6 +19,7 @@ from convt_ext import (
     LazyConvTranspose2d,
     conv_transpose2d,
     convert,
+    functional,
 )
 
 LAYERS = {1: (nn.ConvTranspose1d, ConvTranspose1d), 2: (nn.ConvTranspose2d, ConvTranspose2d)}
@@ -123,7 +124,7 @@ def test_precision_and_backend(dims):
 @each_dims
 def test_precision_and_backend_reach_the_functional(monkeypatch, dims):
     seen = []
-    monkeypatch.setattr(f"convt_ext.modules.conv_transpose{dims}d", lambda *args, **named: seen.append(named))
+    monkeypatch.setitem(functional.FUNCTIONS, dims, lambda *args, **named: seen.append(named))
     LAYERS[dims][1](4, 6, 3, precision="aten", backend="convt_ext")(image(dims))
     LAYERS[dims][1](4, 6, 3)(image(dims))
     assert seen == [{"precision": "aten", "backend": "convt_ext"}, {"precision": None, "backend": None}]

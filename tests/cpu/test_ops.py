@@ -9,7 +9,6 @@ import weakref
 import pytest
 import torch
 from cases import each_case
-from cpu.python_process import run
 from cpu_kernels import needs_binary
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -101,12 +100,6 @@ def test_version_of_the_driver(monkeypatch):
     assert _driver.cuda_of_driver.__wrapped__() == (13, 1)
     monkeypatch.setattr(_driver.ctypes, "CDLL", lambda name: object())
     assert _driver.cuda_of_driver.__wrapped__() is None
-
-
-@pytest.mark.parametrize(("value", "disabled"), [("1", True), ("0", False)])
-def test_disabled_by_the_environment(value, disabled):
-    script = "import convt_ext; print(convt_ext.environment._extension.DISABLED)"
-    assert run(script, CONVT_EXT_DISABLE=value).strip() == str(disabled)
 
 
 def test_missing_binary_is_one_line(monkeypatch, tmp_path):

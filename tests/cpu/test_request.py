@@ -44,15 +44,6 @@ def test_the_innermost_flags_are_active_and_have_defaults():
         assert requested() == "convt_ext:tf32"
 
 
-def test_flags_as_a_decorator():
-    @flags(precision="tf32", backend="convt_ext")
-    def steps():
-        yield requested()
-
-    assert flags(backend="torch")(requested)() == "torch:"
-    assert list(steps()) == ["convt_ext:tf32"]
-
-
 @pytest.mark.parametrize(
     ("keywords", "in_force", "expected"),
     [

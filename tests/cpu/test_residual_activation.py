@@ -53,6 +53,8 @@ def test_the_result_is_pytorchs(server, name, has_residual):
     with torch.no_grad():
         torch.testing.assert_close(ours(*tensors, residual=residual, activation=activation), expected)
         assert ("steps" in RAN) == (server == "ours" and (is_known or has_residual))
+        if server == "pytorch" and has_residual:
+            return
         torch._dynamo.reset()
         compiled = torch.compile(
             lambda *tensors: ours(*tensors, residual=residual, activation=activation), backend="eager", fullgraph=True

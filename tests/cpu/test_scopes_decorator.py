@@ -110,26 +110,6 @@ def test_contexts_inside_and_around_a_decorated_body_are_independent():
     assert list(steps) == ["exact"]
 
 
-def test_decorated_generators_in_two_tasks_at_once():
-    @use_precision("exact")
-    def steps():
-        while True:
-            yield requested()
-
-    async def work(generator, precision):
-        with use_precision(precision):
-            for _ in range(3):
-                assert next(generator) == "exact"
-                assert requested() == precision
-                await asyncio.sleep(0)
-
-    async def main():
-        shared = steps()
-        await asyncio.gather(work(shared, "aten"), work(shared, None), work(steps(), "tf32"))
-
-    asyncio.run(main())
-
-
 def run_by_hand(coroutine):
     """Returns the precisions that the caller sees between the steps, and the result."""
     between = []
@@ -175,18 +155,6 @@ def test_a_decorated_coroutine_that_is_cancelled_cleans_up_with_its_request():
 
     asyncio.run(main())
     assert found == ["exact"]
-
-
-def test_a_task_that_a_decorated_coroutine_starts_has_its_request():
-    async def child():
-        await asyncio.sleep(0)
-        return requested()
-
-    @use_precision("exact")
-    async def work():
-        return await asyncio.gather(child(), asyncio.create_task(child()))
-
-    assert asyncio.run(work()) == ["exact", "exact"]
 
 
 @use_precision("exact")

@@ -101,14 +101,6 @@ def test_gradients_buffers_and_random_numbers(benchmarked, is_function, has_grad
     assert sorted(set(benchmarked)) == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
 
 
-def test_a_functions_own_parameters_are_measured_like_its_inputs(benchmarked):
-    weight, x = torch.randn(4, 6, 3, 3, requires_grad=True), operand()
-    tune(lambda x: convt_ext.conv_transpose2d(x, weight), x)
-    assert benchmarked == [FORWARD, GRAD_INPUT, GRAD_WEIGHT]
-    assert weight.grad is None
-    assert x.grad is None
-
-
 @pytest.mark.parametrize("is_function", [True, False])
 def test_a_target_that_raises(benchmarked, is_function):
     module, x = Block(is_broken=True), operand()
@@ -132,29 +124,6 @@ def test_a_backward_that_raises():
 
     with nothing_changes(module, x), pytest.raises(LookupError, match="broken"):
         tune(lambda x: module(Broken.apply(x)), x)
-
-
-def test_a_backward_inside_of_a_backward():
-    """Reversible networks do this: they accumulate gradients without autograd."""
-    module, x = Block(), operand()
-
-    class Inner(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            with torch.no_grad():
-                return module(x)["result"]
-
-        @staticmethod
-        def backward(ctx, grad):
-            (x,) = ctx.saved_tensors
-            with torch.enable_grad():
-                x = x.detach().requires_grad_()
-                module(x)["result"].backward(grad)
-            return x.grad
-
-    with nothing_changes(module, x):
-        tune(lambda x: Inner.apply(x), x)
 
 
 def test_the_graph_of_an_input_stays():

@@ -277,15 +277,15 @@ def test_tune_on_the_gpu(tmp_path):
         convt_ext.tuning.unload()
 
 
-ONE_AND_THREE_DIMENSIONS = """N,Cin,Cout,kd,kh,kw,sd,sh,sw,pd,ph,pw,opd,oph,opw,groups,dd,dh,dw,D,H,W,bias
-2,32,16,2,2,2,2,2,2,0,0,0,0,0,0,1,1,1,1,4,6,8,1
-2,16,8,3,3,3,2,2,2,1,1,1,1,1,1,1,1,1,1,3,4,5,0
+VOLUMES = """source,N,Cin,Cout,kd,kh,kw,sd,sh,sw,pd,ph,pw,opd,oph,opw,groups,dd,dh,dw,D,H,W,bias
+small,2,32,16,2,2,2,2,2,2,0,0,0,0,0,0,1,1,1,1,4,6,8,1
+small,2,16,8,3,3,3,2,2,2,1,1,1,1,1,1,1,1,1,1,3,4,5,0
 """
 
 
 def test_the_command_tunes_volumes(tmp_path):
     layers, path = tmp_path / "layers.csv", tmp_path / "tuning.json"
-    layers.write_text(ONE_AND_THREE_DIMENSIONS)
+    layers.write_text(VOLUMES)
     assert main(["tune", "layers", "--csv", str(layers), "--out", str(path)]) == 0
     convt_ext.tuning.load(path)
     try:

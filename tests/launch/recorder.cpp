@@ -55,7 +55,7 @@ const void* channel_sums(DataType) { return "channel_sums"; }
 }  // namespace reduce
 
 namespace epilogue {
-const void* run_pass(DataType) { return "run_pass"; }
+const void* run_pass(DataType, bool) { return "run_pass"; }
 }  // namespace epilogue
 
 }  // namespace convt

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -99,21 +98,6 @@ def test_other_reasons(tool, results, capsys, tmp_path):
     assert found["h200_one"] == "missing"
 
 
-def test_variables_of_a_run_are_set_for_it_alone(tool, results, monkeypatch):
-    monkeypatch.setattr(tool, "VARIABLES", {"one": {"CONVT_EXT_PLAN_FOR": "80"}})
-    seen = {}
-    measure = tool.bench
-
-    def bench(words, timeout):
-        seen[words[1]] = os.environ.get("CONVT_EXT_PLAN_FOR")
-        return measure(words, timeout)
-
-    monkeypatch.setattr(tool, "bench", bench)
-    assert tool.write_results(results, "NVIDIA H200", [], None)
-    assert seen == {"all": "80", "layers.csv": None}
-    assert "CONVT_EXT_PLAN_FOR" not in os.environ
-
-
 def test_a_run_that_fails_leaves_the_file_as_it_was(tool, results, capsys):
     tool.write_results(results, "NVIDIA H200", [], None)
     before = (results / "h200_one.json").read_text()
@@ -130,13 +114,6 @@ def test_a_limit_leaves_the_rest_for_another_time(tool, results, capsys, monkeyp
     assert tool.ran == ["one"]
     assert "out of time: two" in capsys.readouterr().out
     assert states(tool, results, capsys) == {"h200_one": "current", "h200_two": "missing"}
-
-
-def test_a_run_that_is_cut_off_is_out_of_time(tools, monkeypatch, tmp_path):
-    tool = tools("bench_results")
-    monkeypatch.setattr(tool, "BENCHMARKS", tmp_path)
-    (tmp_path / "convt_ext.py").write_text("import time; time.sleep(600)")
-    assert not tool.bench([], 0.5)
 
 
 def test_the_runs_of_the_checkout(tools, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import runpy
-import sys
 from pathlib import Path
 
 import gpu_evidence
@@ -84,27 +83,10 @@ def test_shards_join():
     assert (report["gpus"], report["conflicts"]) == (2, {})
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_failure_in_one_of_two_shards_counts(order):
-    shards = [shard(), shard(outcome="failed")][::order]
-    assert list(gpu_evidence.join(shards)["others"].values()) == [entry("failed")]
-
-
 def test_a_result_that_differs_between_shards_is_a_failure():
     report = gpu_evidence.join([shard(["a"]), shard(["b"], results={"conv": "4567abcd"})])
     assert report["conflicts"] == {"conv": ["0123abcd", "4567abcd"]}
     assert status(report, collected=["a", "b"]).startswith("failed: 1 failure, first conv")
-
-
-def test_results_have_one_digest_each():
-    results = {}
-    gpu_evidence.add_result(results, "conv", "0123abcd")
-    gpu_evidence.add_result(results, "conv", "0123abcd")
-    with pytest.raises(ValueError, match="conv has the digest 0123abcd already, got 4567abcd"):
-        gpu_evidence.add_result(results, "conv", "4567abcd")
-    with pytest.raises(ValueError, match="expected the digits"):
-        gpu_evidence.add_result(results, "other", "no digest")
-    assert results == {"conv": "0123abcd"}
 
 
 def test_a_report_survives_being_written_and_read(tmp_path):
@@ -230,32 +212,8 @@ def test_shards_draw_from_one_seed(tmp_path, gpu_shards, capsys, monkeypatch):
     assert gpu_evidence.read(path)["seed"] == 77
 
 
-def test_no_test_was_chosen(tmp_path, gpu_shards, capsys):
-    gpu_evidence.write(tmp_path / "report.json", make_report(["earlier"]))
-    assert not gpu_shards.run(1, 60, tmp_path / "report.json", ["nothing"])
-    assert "no shard wrote a report" in capsys.readouterr().out
-    assert list(gpu_evidence.read(tmp_path / "report.json")["tests"]) == ["earlier"]
-
-
 def test_a_shard_that_hangs_is_stopped(tmp_path, gpu_shards, monkeypatch, capsys):
     (tmp_path / "pytest.py").write_text("import time; print('waiting', flush=True); time.sleep(600)")
     monkeypatch.setattr(gpu_shards, "GRACE", 0)
     assert not gpu_shards.run(2, 0.5, tmp_path / "report.json", [])
     assert "shard 2/2 was killed: it hangs" in capsys.readouterr().out
-
-
-def test_arguments_of_the_command(tmp_path, gpu_shards, monkeypatch):
-    """The arguments that `make gpu-test` passes on, TEST_ARGS included."""
-    seen = []
-    monkeypatch.setattr(gpu_shards, "run", lambda *given: seen.append(given) or True)
-    report = str(tmp_path / "report.json")
-    for words in ([], ["--shards", "4", "--limit", "480", "-k", "a or b", "-x"]):
-        monkeypatch.setattr(sys, "argv", ["gpu_shards.py", report, *words])
-        gpu_shards.main()
-    assert seen == [(0, gpu_shards.LIMIT, Path(report), []), (4, 480.0, Path(report), ["-k", "a or b", "-x"])]
-
-
-def test_every_core_gets_a_shard(gpu_shards, monkeypatch):
-    for cores, num_gpus, number in ((1, 1, 1), (16, 1, 16), (32, 1, 18), (32, 2, 32)):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
-        assert gpu_shards.default_number(num_gpus) == number

@@ -117,14 +117,6 @@ def test_the_real_compiler_is_started(tmp_path):
     assert done.stdout.splitlines() == command(flags("90a"), HOPPERS)
 
 
-def test_a_compiler_that_is_not_there(tmp_path):
-    words = [sys.executable, CHECKOUT / "tools/nvcc.py", tmp_path / "nvcc", "-c", HOPPERS]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("convt_ext: the compiler ")
-    assert "No such file" in done.stderr
-
-
 # Of the files of the test below.
 COUNTS = {"8.0": 3, "8.6": 1, "9.0a": 5, "12.0": 3, "12.0+PTX": 3}
 
@@ -164,9 +156,3 @@ def test_the_check_of_a_wheel_counts_files(nvcc, monkeypatch, tmp_path, found, f
         return
     with pytest.raises(SystemExit, match=fault):
         check_wheel.check_code(tmp_path / "binary", architectures)
-
-
-def test_every_kernel_file_is_counted(nvcc):
-    files = importlib.import_module("check_wheel").kernel_files()
-    assert {nvcc.is_for_hopper(file) for file in files if not nvcc.is_portable(file)} == {True, False}
-    assert any(map(nvcc.is_portable, files))

@@ -240,17 +240,6 @@ def test_an_image_without_a_name(release, monkeypatch, image, words):
             release.targets.build(target, [])
 
 
-def test_the_image_that_the_message_proposes(release, monkeypatch):
-    monkeypatch.setenv("MANYLINUX_IMAGE", f"localhost:5000/{release.targets.IMAGE}")
-    assert "x86_64_cuda13_0:2" in release.targets.find_target("13.0").image("x86_64")
-
-
-def test_one_wheel_has_no_local_version(release):
-    local = [target.local_version for target in release.targets.TARGETS]
-    assert local.count("") == 1
-    assert len(set(local)) == len(local)
-
-
 @pytest.mark.parametrize(
     ("cuda", "name", "words"),
     [

@@ -72,13 +72,6 @@ def test_an_error_stays_and_replaces_any_other_result(module, other):
     assert module.merge(found, make_report(error))["tools"] == (found["tools"] if other["errors"] else error)
 
 
-def test_less_does_not_take_the_place_of_more(module):
-    for later in (result(short=True), STOPPED):
-        assert module.merge(make_report(), make_report({"memcheck": later}))["tools"] == ALL
-    merged = module.merge(make_report(planted=False), make_report())
-    assert merged["planted"] is False
-
-
 def test_what_changes_the_digest(module, tmp_path, monkeypatch):
     """Kernels, how they are compiled and the workload do; Python, other tests and documents do not."""
     judged = [*(name for name in module.JUDGED if name != "kernels"), "kernels/simt/forward.cu"]

@@ -8,7 +8,6 @@ import inspect
 import os
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -146,34 +145,6 @@ def test_a_changed_header_compiles_cuda_files_again(words_of_a_build, tmp_path):
     write(**{**arguments, **known})
     rule = (tmp_path / "build.ninja").read_text().split("rule cuda_compile")[1].split("\n\n")[0]
     assert "depfile = $out.d" in rule
-
-
-def test_a_file_begins_below_its_folder(setup_py, tools, tmp_path):
-    """Below the innermost of several folders, also where names have a comma and a space."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        pytest.skip("there is no C++ compiler")
-    root = tmp_path / "a, b"
-    headers = root / "site/include"
-    headers.mkdir(parents=True)
-    (headers / "inner.h").write_text("const char* inner = __FILE__;\n")
-    (root / "outer.cpp").write_text('#include "inner.h"\nconst char* outer = __FILE__;\n')
-    flags = setup_py()["path_flags"](headers, root)
-    library = tmp_path / "library.so"
-    words = [compiler, *flags, "-I", headers, "-shared", "-fPIC", root / "outer.cpp", "-o", library]
-    subprocess.run(words, check=True)
-    absolute_paths = tools("check_wheel").absolute_paths
-    assert {b"outer.cpp", b"inner.h"} <= set(library.read_bytes().split(b"\0"))
-    assert absolute_paths(library.read_bytes()) == []
-    subprocess.run([words[0], *words[1 + len(flags) :]], check=True)
-    assert any(str(tmp_path) in path for path in absolute_paths(library.read_bytes()))
-
-
-def test_flags_through_nvcc(setup_py):
-    """nvcc 13.0 splits them at unquoted commas, then passes them to a shell."""
-    through_nvcc = setup_py()["through_nvcc"]
-    assert through_nvcc(["-ffile-prefix-map=/a/="]) == ["-Xcompiler", "-ffile-prefix-map=/a/="]
-    assert through_nvcc(["-ffile-prefix-map=/a, b/="]) == ["-Xcompiler", "'-ffile-prefix-map=/a\\, b/='"]
 
 
 @pytest.mark.parametrize(

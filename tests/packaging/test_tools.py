@@ -24,18 +24,6 @@ def test_examples(tools, name):
     assert result.failed == 0
 
 
-def test_changes_of_the_planner(tools):
-    """Every change replaces the text that its description starts with."""
-    text = (CHECKOUT / "kernels/patch_sm90a/plan.cpp").read_text()
-    changes = list(tools("mutate_planner").changes_of("patch_sm90a/plan.cpp", text))
-    assert len(changes) > 50
-    for change in changes:
-        before, after = change.words.split(" -> ")
-        place = " ".join(text[change.start : change.end].split())
-        assert place in before
-        assert change.after in after
-
-
 def test_known_changes_are_of_this_code(tools):
     """An entry of code that no longer exists is removed from known_mutations.txt."""
     tool = tools("mutate_planner")
@@ -79,8 +67,7 @@ def fresh_python(tmp_path, monkeypatch):
     return str(tmp_path / "venv/bin/python")
 
 
-@pytest.mark.parametrize("needs_installed", [False, True])
-def test_torch_alone_comes_from_its_index(tools, tmp_path, monkeypatch, fresh_python, needs_installed):
+def test_torch_alone_comes_from_its_index(tools, tmp_path, monkeypatch, fresh_python):
     """It may have newer files of any name, and the usual index a newer torch: neither is asked for the other's."""
     install = tools("install_torch").install
     monkeypatch.setenv("TORCH_CPU_INDEX", (tmp_path / "torchs").as_uri())
@@ -88,11 +75,9 @@ def test_torch_alone_comes_from_its_index(tools, tmp_path, monkeypatch, fresh_py
     make_wheel(tmp_path / "torchs", "needed", "99")
     make_wheel(tmp_path / "usual", "torch", "2.13.1", "needed")
     make_wheel(tmp_path / "usual", "needed", "1")
-    if needs_installed:
-        with pytest.raises(subprocess.CalledProcessError):
-            install(fresh_python, "torch", "cpu", needs_installed=True)
-        subprocess.run([fresh_python, "-m", "pip", "install", "--quiet", "needed"], check=True)
-    install(fresh_python, "torch", "cpu", needs_installed=needs_installed)
+    with pytest.raises(subprocess.CalledProcessError):
+        install(fresh_python, "torch", "cpu", needs_installed=True)
+    install(fresh_python, "torch", "cpu")
     program = "import torch, needed; print(torch.version.is_, needed.version.is_)"
     done = subprocess.run([fresh_python, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2.13.0+cpu", "1"]

@@ -33,11 +33,6 @@ from plan.profile import many_problems
 CLASSES = [(dtype, precision) for dtype, precisions in PRECISIONS.items() for precision in precisions]
 
 
-def simt_plans(candidates):
-    """Those of the exact-order engine; the other engines have tests of their own."""
-    return [plan for plan in candidates if plan["engine"] == "simt"]
-
-
 @given(problem=problems(dtypes=True), other=problems(dtypes=True))
 def test_planning_is_pure(plan_module, problem, other):
     """Neither the arguments nor what was planned before make a difference."""
@@ -87,22 +82,6 @@ def test_every_class_has_a_kernel(plan_module, dtype, precision):
     expected = {IEEE: "_ieee_", ATEN: "_aten_", TF32: "_tf32_", TF32X3: "_tf32x3_", HALF: half}[precision]
     assert expected in kernel
     assert precision != HALF or "_ieee_" not in kernel
-
-
-@pytest.mark.parametrize(("c_out", "few"), [(1, True), (4, True), (5, False), (64, False)])
-@pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_kernels_of_two_channels_are_for_few(plan_module, c_out, few, groups, stride):
-    """Channels of a group of the problem itself, whether or not its phases become channels too."""
-    for dtype, precision in CLASSES:
-        problem = from_row(4, 2 * groups, c_out * groups, 32, 4, stride, 1, 0, groups, dtype=dtype, precision=precision)
-        plans = simt_plans(plan_module.candidates(problem, H200))
-        assert few == any(plan_module.instances()[plan["instance"]]["thread_co"] == 2 for plan in plans)
-
-
-def test_instances_have_distinct_names(plan_module):
-    names = [instance["name"] for instance in plan_module.instances()]
-    assert len(set(names)) == len(names)
 
 
 @many_problems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from plan.layers import LAYERS
-from plan.problems import H200, from_row, make_axis, make_problem, problems, taps_of
+from plan.problems import H200, from_row, problems, taps_of
 from plan.profile import few_problems, many_problems
 from plan.test_plan_choice import CLASSES
 
@@ -20,24 +20,6 @@ def test_what_can_be_fused(plan_module, problem):
     w = problem["w"]
     expected = w["stride"] in (2, 4, 8, 16) and w["dilation"] == 1 and w["kernel"] % w["stride"] == 0
     assert plan_module.can_fuse_phases(problem) == expected
-
-
-@pytest.mark.parametrize(
-    ("axis", "expected"),
-    [
-        (make_axis(4, 4, 2), True),
-        (make_axis(4, 16, 16), True),
-        (make_axis(4, 3, 1), False),  # one phase already
-        (make_axis(4, 3, 2), False),  # phases of 2 and of 1 taps
-        (make_axis(4, 6, 3), False),
-        (make_axis(4, 4, 2, dilation=3), False),
-        (make_axis(4, 32, 32), False),
-    ],
-)
-def test_named_axes(plan_module, axis, expected):
-    """The W axis decides, whatever the H axis is."""
-    assert plan_module.can_fuse_phases(make_problem(1, 1, 1, make_axis(3, 5, 3, 1, 0, 2), axis)) == expected
-    assert not plan_module.can_fuse_phases(make_problem(1, 1, 1, axis, make_axis(3, 3)))
 
 
 @pytest.mark.parametrize("stride", [2, 4, 8, 16])
