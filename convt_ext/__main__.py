@@ -7,7 +7,6 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import convt_ext
 from convt_ext.bench import command as bench
@@ -21,10 +20,7 @@ _COMMANDS = {
         "compare kernels with the exact definition on this GPU (needs numpy); status 1 when a check fails",
         "check",
     ),
-    "demo": (
-        "show layers and converted models before and after, with times on a GPU (needs rich, and matplotlib to draw)",
-        "demo --chart speed.svg",
-    ),
+    "demo": ("show layers and converted models before and after, with times on a GPU (needs rich)", "demo"),
     "bench": ("measure layers against PyTorch (needs a GPU)", "bench --layers 'dcgan*'"),
     "tune": ("write, merge and show tuning files", "tune layers --csv layers.csv --out tuning.json"),
     "run": ("run an unchanged Python program with convt_ext enabled", "run train.py --epochs 3"),
@@ -46,7 +42,7 @@ def make_parser() -> argparse.ArgumentParser:
         )
         for name, (words, call) in _COMMANDS.items()
     }
-    _add_demo_arguments(parsers["demo"])
+    parsers["demo"].add_argument("--cpu", action="store_true", help="run the reduced demo, even with a GPU")
     bench.add_arguments(parsers["bench"])
     tuning.add_arguments(parsers["tune"])
     run = parsers["run"]
@@ -54,24 +50,6 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("program", help="a Python file, a folder or zip file with __main__.py, or a module with -m")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     return parser
-
-
-def _add_demo_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cpu", action="store_true", help="run the reduced demo, even with a GPU")
-    parser.add_argument(
-        "--chart",
-        type=_picture,
-        default=Path("convt_ext_demo.png"),
-        metavar="FILE",
-        help="draw the chart of this GPU into FILE, .png, .svg or .pdf (default ./convt_ext_demo.png)",
-    )
-
-
-def _picture(text: str) -> Path:
-    path = Path(text)
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise argparse.ArgumentTypeError(f"--chart: got {text!r}, expected a file that ends in .png, .svg or .pdf")
-    return path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         print(f"convt_ext {args.command}: {_optional.remedy(error)}", file=sys.stderr)
         return 2
-    return run_check() if args.command == "check" else run_demo(args.chart, args.cpu)
+    return run_check() if args.command == "check" else run_demo(args.cpu)
 
 
 def _run_program(args: argparse.Namespace) -> int:

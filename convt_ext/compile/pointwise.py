@@ -6,7 +6,6 @@ Called by fusion.py, which checks that a step may move. Must not change the grap
 from __future__ import annotations
 
 import inspect
-import operator
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -18,42 +17,17 @@ from torch.fx import Node, Proxy
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ..environment._torch import FakeTensor
+from ..epilogue import functions
 from ..epilogue.steps import ADD, LEAKY_RELU, MULTIPLY, Step, steps_of_call
 
 # Steps, each with the node of its tensor.
 Pieces = Sequence[tuple[Step, Node | None]]
 
-_OPERATORS: dict[Any, Any] = {
-    operator.add: torch.add,
-    operator.sub: torch.sub,
-    operator.mul: torch.mul,
-    operator.truediv: torch.div,
-    operator.neg: torch.neg,
-}
-_IN_PLACE: dict[Any, Any] = {
-    operator.iadd: torch.add,
-    operator.isub: torch.sub,
-    operator.imul: torch.mul,
-    operator.itruediv: torch.div,
-    F.leaky_relu_: F.leaky_relu,
-    F.hardtanh_: F.hardtanh,
-} | {
-    getattr(torch, f"{name}_"): getattr(torch, name)
-    for name in ("relu", "tanh", "sigmoid", "neg", "negative", "clamp", "clip", "clamp_min", "clamp_max")
-}  # fmt: skip
-_METHODS = frozenset({
-    "add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "neg", "negative", "clamp", "clip",
-    "clamp_min", "clamp_max", "relu", "prelu", "tanh", "sigmoid",
-})  # fmt: skip
-
-# The function g with g(y, t) = f(t, y), for calls in which the result y is the second argument.
-_REVERSED: dict[Any, Any] = {
-    torch.add: torch.add,
-    torch.mul: torch.mul,
-    torch.multiply: torch.mul,
-    torch.sub: torch.rsub,
-    torch.subtract: torch.rsub,
-    torch.rsub: torch.sub,
+# Targets that functions.py does not list: the function, and whether it works in place.
+_MORE: dict[Any, tuple[Any, bool]] = {"prelu": (torch.prelu, False)} | {
+    target: (getattr(torch, name), in_place)
+    for name in ("clamp_min", "clamp_max")
+    for target, in_place in ((name, False), (f"{name}_", True), (getattr(torch, f"{name}_"), True))
 }
 
 
@@ -113,17 +87,12 @@ def steps_of(node: Node, result: Node, rounds_each: bool) -> Callable[[], Pieces
 
 def _call_of(node: Node, result: Node) -> tuple[Any, Sequence[Any], dict[str, Any]] | None:
     """Returns the function that the node calls on the result, and its further arguments."""
-    function: Any = node.target
-    in_place = False
-    if node.op == "call_method":
-        name = str(node.target)
-        in_place = name.endswith("_")
-        function = getattr(torch, name.removesuffix("_")) if name.removesuffix("_") in _METHODS else None
-    elif node.op != "call_function":
+    if node.op not in ("call_function", "call_method"):
         return None
-    elif function in _IN_PLACE:
-        in_place, function = True, _IN_PLACE[function]
-    function = _OPERATORS.get(function, function)
+    function, in_place = _MORE.get(node.target, (node.target, False))
+    spelling = functions.spelling_of(node.target)
+    if spelling is not None:
+        function, in_place = spelling.entry, spelling.writes
     arguments, named = list(node.args), dict(node.kwargs)
     if isinstance(function, FunctionType):
         named = _named_arguments(function, arguments, named)
@@ -131,7 +100,7 @@ def _call_of(node: Node, result: Node) -> tuple[Any, Sequence[Any], dict[str, An
         named.pop("inplace", None)
     if len(arguments) == 2 and arguments[1] is result and not in_place and not named:
         arguments.reverse()
-        function = _REVERSED.get(function)
+        function = functions.REVERSED.get(function)
     if not arguments or arguments[0] is not result or function is None:
         return None
     others = (*arguments[1:], *named.values())

@@ -48,7 +48,8 @@ TURNS, FROZEN, COPIES = 1, 2, 3
 def version() -> int:
     """Returns a digest of the sources that compiled programs depend on, 48 bits. PyTorch's caches on disk identify a
     program by its graph, which contains this number, so they do not return a program of other code."""
-    package, others = Path(__file__).parents[1], ("dispatch/frozen", "dispatch/ops", "epilogue/fused", "epilogue/steps")
+    package = Path(__file__).parents[1]
+    others = "dispatch/frozen", "dispatch/ops", "epilogue/functions", "epilogue/fused", "epilogue/steps"
     files = *sorted(package.glob("compile/*.py")), *(package / f"{name}.py" for name in others)
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files))
     return int.from_bytes(digest.digest()[:6], "big")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -25,7 +24,7 @@ from convt_ext.bench.timing import CudaTimer, Timer
 from convt_ext.demo import comparisons, models, tables
 from convt_ext.demo.comparisons import Comparison, Step
 from convt_ext.dispatch.precision import ERROR_LIMITS
-from convt_ext.environment import _extension, _optional
+from convt_ext.environment import _extension
 from convt_ext.tuning import benchmark
 
 # The GPUs that a machine without a GPU shows plans for; on GPUs other than Hopper the tensor-core kernels are opt-in.
@@ -40,11 +39,8 @@ _NOTES = (
 )
 
 
-def run_demo(chart: Path, force_cpu: bool = False) -> int:
-    """Runs the demo. Returns 0 if every result is correct, else 1.
-
-    Draws only the results of a GPU into the chart; `force_cpu` ignores a GPU.
-    """
+def run_demo(force_cpu: bool = False) -> int:
+    """Runs the demo; `force_cpu` ignores a GPU. Returns 0 if every result is correct, else 1."""
     console = make_console()
     with torch.no_grad():
         if force_cpu or not torch.cuda.is_available():
@@ -56,10 +52,10 @@ def run_demo(chart: Path, force_cpu: bool = False) -> int:
         device = torch.device("cuda", torch.cuda.current_device())
         # Both sides benchmark each shape in its first call.
         with cudnn_benchmark(), benchmark.forced(True):
-            return int(not _demo_on_gpu(console, device, CudaTimer(device), chart))
+            return int(not _demo_on_gpu(console, device, CudaTimer(device)))
 
 
-def _demo_on_gpu(console: Console, device: torch.device, timer: Timer, chart: Path) -> bool:
+def _demo_on_gpu(console: Console, device: torch.device, timer: Timer) -> bool:
     machine = f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     console.print(f"[bold]convt_ext {convt_ext.__version__}[/] on {machine}; this takes about three minutes")
     modes = [MODES["default"]]
@@ -67,13 +63,11 @@ def _demo_on_gpu(console: Console, device: torch.device, timer: Timer, chart: Pa
         modes.append(MODES["bf16"])
     layers = comparisons.steps_of_layers(KERNELBENCH, modes, device, timer)
     networks = comparisons.steps_of_models(models.full_size(), _COMPILED, modes, device, timer)
-    return show_speed(console, layers, networks, device, machine, chart)
+    return show_speed(console, layers, networks, device)
 
 
-def show_speed(
-    console: Console, layers: Iterable[Step], networks: Iterable[Step], device: torch.device, machine: str, chart: Path
-) -> bool:
-    """Measures layers and models, prints tables, and draws the chart. Returns whether all are right."""
+def show_speed(console: Console, layers: Iterable[Step], networks: Iterable[Step], device: torch.device) -> bool:
+    """Measures layers and models, and prints tables. Returns whether all are right."""
     start = time.perf_counter()
 
     def measured(steps: Iterable[Step]) -> list[Comparison]:
@@ -93,25 +87,10 @@ def show_speed(
         return False
     tables.show_comparisons(console, "Models, inference: original → converted", of_networks)
     console.print(_NOTES, markup=False, highlight=False)
-    found = [*of_layers, *of_networks]
-    _draw(console, found, machine, chart)
-    held = all(one.holds for one in found)
+    held = all(one.holds for one in (*of_layers, *of_networks))
     words = "Every result is within its allowed error" if held else "[red]Not every result is right[/]"
     console.print(f"{words}. This took {time.perf_counter() - start:.0f} s.", highlight=False)
     return held
-
-
-def _draw(console: Console, found: list[Comparison], machine: str, chart: Path) -> None:
-    """Draws the chart if matplotlib is installed, and prints its path."""
-    try:
-        from convt_ext.demo.picture import draw
-
-        if draw(found, f"Speedup of convt_ext {convt_ext.__version__} on an {machine}", chart):
-            console.print(f"The chart: {chart.resolve()}", markup=False, highlight=False, soft_wrap=True)
-    except ModuleNotFoundError as error:
-        console.print(f"No chart was drawn: the chart {_optional.remedy(error)}", markup=False)
-    except OSError as error:
-        console.print(f"The chart could not be written: {error}", style="red", markup=False)
 
 
 def _demo_on_cpu(console: Console) -> bool:

@@ -2,7 +2,7 @@
 
 Calls are timed alternately. The error of convt_ext may exceed PyTorch's by the error limit of the precision for each
 transposed convolution. Called by command.py, and by tests, which pass a CPU device and their own timer. Must not know
-tables or charts.
+tables.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Called by the command line and the benchmark.
 from __future__ import annotations
 
 # All imports besides torch. Each package has the name of its module, which is not true in general.
-_PACKAGES = ("matplotlib", "numpy", "rich")
+_PACKAGES = ("numpy", "rich")
 
 
 def remedy(error: ModuleNotFoundError) -> str:

@@ -2,7 +2,7 @@
 
 graph.py puts their names into the nodes that it makes, chain.py runs them. A name identifies one spelling, because
 `y += r`, `y.add(r)` and `torch.add(y, r)` differ if r is not a plain tensor: a call that is not fused runs exactly as
-the graph made it.
+the graph made it. compile/pointwise.py looks up the targets of Dynamo's graphs here.
 """
 
 from __future__ import annotations
@@ -30,15 +30,20 @@ _OPERATORS = {
     "add": "add", "iadd": "add", "sub": "sub", "isub": "sub", "mul": "mul", "imul": "mul", "truediv": "div",
     "itruediv": "div", "neg": "neg",
 }  # fmt: skip
-_REVERSED = {"add": torch.add, "sub": torch.rsub, "mul": torch.mul}
+# The function g with g(y, t) = f(t, y), for calls in which the result y is the second argument.
+REVERSED: dict[Any, Any] = {
+    torch.add: torch.add, torch.mul: torch.mul, torch.sub: torch.rsub, torch.rsub: torch.sub,
+}  # fmt: skip
 _GELU_TANH = nn.GELU("tanh")
 
 
-class _Spelling(NamedTuple):
+class Spelling(NamedTuple):
+    """A way to write a call of a function on the preceding result."""
+
     function: Callable[..., Any]  # called with the preceding result, then with the other arguments
-    entry: Any
+    entry: Any  # the function of an epilogue
     parameters: tuple[str, ...]
-    writes: bool
+    writes: bool  # whether it writes to the preceding result
 
 
 class Call(NamedTuple):
@@ -51,6 +56,12 @@ class Call(NamedTuple):
     operands: tuple[Any, ...]  # numbers and tensors; nodes while a graph is made
     writes: bool  # whether it writes to the preceding result, and so keeps its dtype and size
     is_reversed: bool  # whether its operand is the first argument
+
+
+def spelling_of(target: Any) -> Spelling | None:
+    """Returns the spelling of a function or method of a graph; None if it is not supported."""
+    name = name_of(target, is_reversed=False)
+    return None if name is None else _KNOWN[name]
 
 
 def name_of(target: Any, is_reversed: bool) -> str | None:
@@ -94,29 +105,30 @@ def _reversed(function: Callable[..., Any], result: Any, other: Any) -> Any:
     return function(other, result)
 
 
-def _spellings() -> tuple[dict[str, _Spelling], dict[Any, str]]:
+def _spellings() -> tuple[dict[str, Spelling], dict[Any, str]]:
     """Returns the spellings by name, and the names by the targets of a graph's nodes."""
-    known: dict[str, _Spelling] = {}
+    known: dict[str, Spelling] = {}
     names: dict[Any, str] = {}
 
     def add(name: str, target: Any, function: Any, to: str, writes: bool = False) -> None:
         entry = getattr(F, to, None) or getattr(torch, to)
-        known[name] = _Spelling(function, entry, _PARAMETERS[to], writes)
+        known[name] = Spelling(function, entry, _PARAMETERS[to], writes)
         names[target] = name
 
     for spelling, to in _SPELLINGS.items():
-        for owner in (torch, F):
-            if (function := getattr(owner, spelling, None)) is not None:
-                add(f"{owner.__name__}.{spelling}", function, function, to)
-        for method in (spelling, f"{spelling}_"):
-            if hasattr(Tensor, method):
-                add(f"Tensor.{method}", method, partial(_method, method), to, writes=method != spelling)
+        for name in (spelling, f"{spelling}_"):
+            for owner in (torch, F):
+                if (function := getattr(owner, name, None)) is not None:
+                    add(f"{owner.__name__}.{name}", function, function, to, writes=name != spelling)
+            if hasattr(Tensor, name):
+                add(f"Tensor.{name}", name, partial(_method, name), to, writes=name != spelling)
     for spelling, to in _OPERATORS.items():
         function = getattr(operator, spelling)
         add(f"operator.{spelling}", function, function, to, writes=spelling != to and spelling.startswith("i"))
-    for spelling, entry in _REVERSED.items():
+    for spelling in ("add", "sub", "mul"):
         function = partial(_reversed, getattr(operator, spelling))
-        known[f"reversed operator.{spelling}"] = _Spelling(function, entry, ("other",), False)
+        entry = REVERSED[getattr(torch, spelling)]
+        known[f"reversed operator.{spelling}"] = Spelling(function, entry, ("other",), False)
     return known, names
 
 
