@@ -63,15 +63,6 @@ def test_a_context_inside_of_a_compiled_function(function):
     assert convt_ext.dispatch.scopes.now().requested is None
 
 
-def test_a_decorated_function_keeps_its_name_and_enters_once_a_call():
-    x, weight, _ = named("k4s2p1").tensors()
-    assert decorated.__name__ == "decorated"
-    with use_precision("aten"):
-        decorated(x, weight)
-        ours(x, weight, stride=2)
-    assert CODES == [0, 1]
-
-
 class Masked(nn.Module):
     def forward(self, x, mask, weight, precision=None):
         return ours(x[mask], weight, None, 2, precision=precision)

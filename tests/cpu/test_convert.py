@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import pickle
 import warnings
 
@@ -83,15 +82,6 @@ def test_parametrizations_stay(name):
     if not name.startswith("old"):  # those cannot be copied while their weight has a gradient
         assert isinstance(copy.deepcopy(one), ConvTranspose2d)
         assert torch.equal(copy.deepcopy(one)(X), before)
-
-
-def test_parametrization_can_be_removed_and_added():
-    one = convert(parametrizations.weight_norm(layer()))
-    parametrize.remove_parametrizations(one, "weight")
-    assert type(one) is ConvTranspose2d
-    parametrizations.weight_norm(one)
-    assert isinstance(one, ConvTranspose2d)
-    assert one(X).shape == (2, 4, 11, 13)
 
 
 def test_copy_of_a_parametrized_module_is_not_converted_with_it():
@@ -207,14 +197,6 @@ def test_a_filter_chooses():
     assert asked == ["big", "small"]
     assert [type(one) for one in model.values()] == [ConvTranspose2d, nn.ConvTranspose2d]
     assert type(convert(layer(), filter_fn=lambda module, name: name != "")) is nn.ConvTranspose2d
-
-
-def test_conversions_are_logged(caplog):
-    with caplog.at_level(logging.INFO, logger="convt_ext"):
-        convert(nn.ModuleDict({"up": layer(), "volume": nn.ConvTranspose3d(1, 1, 1)}))
-        convert(layer())
-    messages = sorted(record.getMessage().split(",")[0] for record in caplog.records)
-    assert messages == ["converted the model itself", "converted up", "converted volume"]
 
 
 def test_precision():

@@ -144,11 +144,3 @@ def test_a_replica_is_not_frozen():
     layer = convt_ext.freeze(ConvTranspose2d(4, 6, 3).eval())
     assert layer._replicate_for_data_parallel()._frozen is None
     assert layer._frozen is not None
-
-
-def test_calls_of_functions_begin_with_none(cpu_is_gpu):
-
-    x, weight = torch.randn(2, 4, 5, 6), torch.randn(4, 6, 3, 3)
-    with use_precision("aten"), torch.no_grad():
-        in_thread(lambda: convt_ext.conv_transpose2d(x, weight))
-    assert list(CODES) == [CODE_OF["ieee"]]

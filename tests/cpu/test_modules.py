@@ -65,14 +65,6 @@ def test_same_parameters_and_result(server, dims, settings):
     theirs.load_state_dict(ours.state_dict())
 
 
-def test_constructor_accepts_positional_arguments():
-    positional = ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64)
-    assert positional.weight.dtype is torch.float64
-    assert (positional.groups, positional.bias) == (2, None)
-    with pytest.raises(TypeError):
-        ConvTranspose2d(4, 6, 3, 2, 1, 1, 2, False, 1, "zeros", None, torch.float64, "exact")
-
-
 @each_dims
 def test_signatures_and_errors_are_pytorchs(dims):
     """The names, the order and the defaults are PyTorch's; the others are keywords."""
@@ -165,12 +157,6 @@ def test_lazy(dims):
         assert type(layer) is LAYERS[dims][1]
         assert (layer.in_channels, layer.precision) == (4, precision)
         assert torch.equal(layer(x), first)
-
-
-def test_half_and_to():
-    layer = ConvTranspose2d(4, 6, 3).to(torch.bfloat16)
-    assert layer(torch.ones(1, 4, 2, 2, dtype=torch.bfloat16)).dtype is torch.bfloat16
-    assert layer.to("meta")(torch.empty(1, 4, 2, 2, dtype=torch.bfloat16, device="meta")).is_meta
 
 
 @pytest.mark.parametrize("precision", [None, "aten"])

@@ -1,10 +1,13 @@
-"""choose() and candidates(): pure and quick, in every class. What holds for each plan: test_plan_contract.py."""
+"""choose() and candidates(): pure, quick and legal in every class; floor_us and torch_us. For each plan:
+test_plan_contract.py."""
 
 from __future__ import annotations
 
 import copy
 import time
+from math import isfinite, prod
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +30,9 @@ from plan.problems import (
     make_axis,
     make_problem,
     problems,
+    sizes_of,
 )
-from plan.profile import many_problems
+from plan.profile import few_problems, many_problems
 
 CLASSES = [(dtype, precision) for dtype, precisions in PRECISIONS.items() for precision in precisions]
 
@@ -108,3 +112,53 @@ def test_a_tile_is_read_as_its_own_type_alone(plan_module):
             with pytest.raises(RuntimeError, match="belongs to another kernel family"):
                 plan_module.window_instance(problem, H200)
     assert read == {True, False}
+
+
+# ---- floor_us against a count by brute force, and torch_us
+
+
+def pairs(axis) -> int:
+    """(input coordinate, tap) pairs that land on an output."""
+    inputs = np.arange(axis["in"])[:, None] * axis["stride"]
+    outputs = inputs - axis["padding"] + np.arange(axis["kernel"]) * axis["dilation"]
+    return int(((outputs >= 0) & (outputs < axis["out"])).sum())
+
+
+def count_floor_us(problem, device, rate_tflops: float) -> float:
+    capability, num_sms, _, _, clock_mhz, copy_gb_per_s = device
+    x_size, w_size, y_size = sizes_of(problem)
+    elements = prod(x_size) + prod(w_size) + prod(y_size) + problem["has_bias"] * problem["c_out"]
+    memory_us = elements * {FLOAT32: 4, FLOAT64: 8}.get(problem["dtype"], 2) / copy_gb_per_s / 1e3
+    multiply_adds = problem["batch"] * prod(w_size[:2]) * pairs(problem["h"]) * pairs(problem["w"])
+    lanes = {80: 32, 90: 64, 100: 64}.get(capability, 2) if problem["dtype"] == FLOAT64 else 128
+    rate = rate_tflops * 1e6 if rate_tflops > 0 else 2 * lanes * num_sms * clock_mhz
+    return max(memory_us, 2 * multiply_adds / rate)
+
+
+@many_problems
+@given(
+    problem=problems(dtypes=True),
+    device=st.sampled_from(sorted(DEVICES)),
+    rate=st.sampled_from([0.0, -1.0, 1e-6, 64.0, 480.0]),
+)
+def test_floor_is_the_count(plan_module, problem, device, rate):
+    expected = count_floor_us(problem, DEVICES[device], rate)
+    assert plan_module.floor_us(problem, DEVICES[device], rate) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_estimate_is_below_the_floor(plan_module, layer):
+    """An estimate under what the hardware can do would be a mistake in the cost model."""
+    problem = from_row(*LAYERS[layer])
+    floor = plan_module.floor_us(problem, H200)
+    assert all(plan["estimate_us"] > 0.9 * floor for plan in plan_module.candidates(problem, H200))
+
+
+@few_problems
+@given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
+def test_torch_us_is_known_where_pytorch_was_measured(plan_module, problem, device):
+    torch_us = plan_module.torch_us(problem, DEVICES[device])
+    assert isfinite(torch_us)
+    known = [(FLOAT32, IEEE), (FLOAT32, ATEN), (FLOAT32, TF32), (FLOAT64, IEEE), (FLOAT16, HALF), (BFLOAT16, HALF)]
+    assert (torch_us > 0) == ((problem["dtype"], problem["precision"]) in known)
+    assert torch_us >= 0

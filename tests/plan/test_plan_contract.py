@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from plan.layers import LAYERS
 from plan.legal import assert_cluster_is_legal, assert_launchable, assert_served, assert_simt_is_legal
 from plan.problems import ATEN, DEVICES, GRAD_INPUT, GRAD_WEIGHT, H200, IEEE, PRECISIONS, from_row, of_case, problems
-from plan.profile import many_problems
+from plan.profile import PROFILE, many_problems
 from plan.tensor_cores import KINDS, plans_of
 from raw_ops import DIRECTIONS
 
-DRAWS = 30  # of a family and class
+DRAWS = 15 if PROFILE == "ci" else 30  # of a family and class
 
 
 def assert_candidates(module, problem, device) -> list[dict]:

@@ -1,19 +1,19 @@
-"""Every kernel instance is a candidate of some case on an H200, so what the GPU tests force there leaves none out.
+"""Every kernel instance is a candidate of some case on an H200, so the GPU tests run all of them there.
 
-`explain` describes each of these candidates.
-"""
+`explain` describes each of these candidates. Each family of tests/families.py draws problems that it has a plan of."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import random
 from itertools import product
 from pathlib import Path
 
 import pytest
 from cases import CASES, STAGED_CASES
 from cpu_kernels import needs_binary
-from families import HALF_AND_TF32
+from families import FAMILIES, HALF_AND_TF32, family_of
 from gpu.test_tensor_cores import CONTAINED, contained_call
 from plan.problems import DEVICES, H200
 from raw_ops import (
@@ -37,11 +37,16 @@ ALL_CASES = [*CASES, *STAGED_CASES]
 LAYOUTS = (False, True)  # channels_last
 
 
+described: set[str] = set()  # kernels that `explain` has described
+
+
 def candidates(call, gpu=H200) -> list[dict]:
-    """Returns the planner's candidates, and checks that `explain` describes each of them."""
+    """Returns the planner's candidates, and checks that `explain` describes each kernel."""
     plans = call.candidates(gpu)
-    text = "\n".join(_plan_lines({"plan": plans[0], "candidates": plans, "floor_us": 1.0, "torch_us": 0.0}, "a GPU"))
-    assert all(_tile(plan) and _tile(plan) in text for plan in plans)
+    new = [plan for plan in plans if plan["kernel"] not in described]
+    text = "\n".join(_plan_lines({"plan": plans[0], "candidates": new, "floor_us": 1.0, "torch_us": 0.0}, "a GPU"))
+    assert all(_tile(plan) and _tile(plan) in text for plan in new)
+    described.update(plan["kernel"] for plan in new)
     return plans
 
 
@@ -133,3 +138,35 @@ def test_the_sanitizers_problems_meet_every_tensor_core_kernel(short, monkeypatc
         plans = tensor_core_plans(name, *others)
         met |= {plan["kernel"] for plan in plans if not short or workload.in_short(name, plan)}
     assert set(tensor_core_kernels()) - met == set()
+
+
+# ---- families
+
+
+SEEDS = (0, 1)
+
+
+def test_every_kernel_is_of_a_family():
+    """Of one in a direction, and in a class that the family has; and no family is without a kernel."""
+    found = set()
+    for kernel in tensor_core_kernels():
+        families = [family for family in FAMILIES if family.has({"kernel": kernel})]
+        assert families, kernel
+        for family in families:
+            assert family_of(kernel, family.direction) is family
+            kind = kernel.split("_")[1]
+            assert kind in family.classes, kernel
+            found.add((family.name, kind))
+    assert found == {(family.name, kind) for family in FAMILIES for kind in family.classes}
+
+
+@needs_binary
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_family_draws_its_problems(family):
+    """Which a seed decides: the same ones again, and others for another."""
+    for kind in family.classes:
+        drawn = [family.problem(random.Random(seed), kind, "cpu", H200) for seed in (*SEEDS, *SEEDS)]
+        assert [words for _, words in drawn[:2]] == [words for _, words in drawn[2:]]
+        assert drawn[0][1] != drawn[1][1]
+        for call, _ in drawn[:2]:
+            assert any(family.has(plan) for plan in call.candidates(H200))
