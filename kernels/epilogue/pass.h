@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
 #include "problem/epilogue.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 
 namespace convt {

@@ -43,7 +43,7 @@ namespace convt {
   X(ThinOuterWeightTile, thin_outer_weight, "thin", sums_as_ieee, kNothing)                       \
   X(ThinTile, thin, "thin", sums_as_ieee, kNothing)                                               \
   X(FlatTile, flat, "flat_sm90a", on_hopper_tensor_cores, kResults)                               \
-  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_tensor_cores, kResults)               \
+  X(PatchDirectTile, patch_direct, "patch_sm90a", on_hopper_in_any_depth, kResults)               \
   X(PatchRunsTile, patch_runs, "patch_sm90a", on_hopper_tensor_cores, kNothing)                   \
   X(PatchTile, patch, "patch_sm90a", on_hopper_in_any_depth, kResults)                            \
   X(StridedTile, strided, "rows_sm90a", on_hopper_tensor_cores, kResults)                         \

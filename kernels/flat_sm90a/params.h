@@ -6,9 +6,9 @@
 
 #include "flat_sm90a/layout.h"
 #include "pack/params.h"
-#include "plan/fast_divmod.h"
 #include "plan/tap_program.h"
 #include "problem/epilogue.h"
+#include "problem/fast_divmod.h"
 
 namespace convt::flat_sm90a {
 

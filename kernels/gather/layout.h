@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "gather/instances.h"
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
+#include "problem/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 

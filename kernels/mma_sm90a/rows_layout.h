@@ -7,8 +7,8 @@
 #pragma once
 
 #include "mma_sm90a/instances.h"
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 #include "tiling/axis.h"
 

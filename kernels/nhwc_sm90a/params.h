@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "nhwc_sm90a/layout.h"
-#include "plan/fast_divmod.h"
 #include "problem/epilogue.h"
+#include "problem/fast_divmod.h"
 
 namespace convt::nhwc_sm90a {
 

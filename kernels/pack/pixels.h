@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
+#include "problem/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 
 namespace convt {

@@ -78,8 +78,10 @@ __device__ __forceinline__ int64_t direct_offset(const DirectParams& params, int
   if (position >= params.positions) return -1;
   int32_t place, column;
   const int32_t image = params.by_image(position, &place);
-  const int32_t row = params.by_row(place, &column);
-  return image * params.result_stride[0] + row * params.kernel_h * params.result_stride[2] + column * params.kernel_w;
+  int32_t row;
+  const int32_t plane = params.by_rows(params.by_row(place, &column), &row);
+  return image * params.result_stride[0] + plane * params.kernel_d * params.plane_stride +
+         row * params.kernel_h * params.result_stride[2] + column * params.kernel_w;
 }
 
 // Element offset of the thread's quad in a position's results; -1 if the quad does not exist.
@@ -88,8 +90,9 @@ __device__ __forceinline__ int64_t quad_offset(const DirectParams& params, int32
   if (4 * quad >= params.columns) return -1;
   int32_t of_channel, of_row;
   const int32_t channel = params.channel_quads(quad, &of_channel);
-  const int32_t row = params.row_quads(of_channel, &of_row) * (Shape::kPairs ? 2 : 1);
-  return channel * params.result_stride[1] + row * params.result_stride[2] + 4 * of_row;
+  int32_t row;
+  const int32_t plane = params.by_tap_rows(params.row_quads(of_channel, &of_row) * (Shape::kPairs ? 2 : 1), &row);
+  return channel * params.result_stride[1] + plane * params.plane_stride + row * params.result_stride[2] + 4 * of_row;
 }
 
 // Stores the warp's staged results in vectors of kVector bytes, contiguous across lanes. `own_offset` and `own_channel`
@@ -109,7 +112,7 @@ __device__ __forceinline__ void store_staged_quads(const DirectParams& params, i
     const int32_t vector = lane % kVectors + 32 * round;
     const int32_t element = vector % kOfRow * (kVector / Shape::kElement);
     int64_t offset = direct_offset(params, first_position + element / Shape::kColumns);
-    if (offset >= 0) offset += vector / kOfRow * params.result_stride[2] + element % Shape::kColumns;
+    if (offset >= 0) offset += vector / kOfRow * params.quad_row + element % Shape::kColumns;
     auto* g_first = static_cast<Element*>(params.result) + offset;
 #pragma unroll
     for (int begin = 0; begin < 8; begin += kTogether) {

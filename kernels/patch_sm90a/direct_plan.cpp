@@ -20,14 +20,26 @@ bool has_rows_of_quads(const ConvTProblem& problem) {
   const int64_t* y = problem.y_stride;
   const int64_t unit = std::min(problem.w.kernel, 4);
   return y[3] == 1 && y[2] % unit == 0 && (problem.c_out == 1 || y[1] % unit == 0) &&
-         (problem.batch == 1 || y[0] % unit == 0);
+         (problem.batch == 1 || y[0] % unit == 0) && (problem.d.out == 1 || problem.y_plane % unit == 0);
+}
+
+// Tap rows of all planes.
+int64_t tap_rows(const ConvTProblem& problem) { return int64_t{problem.d.kernel} * problem.h.kernel; }
+
+// Whether positions and taps of all planes are contiguous in a channel.
+bool has_runs_of_planes(const ConvTProblem& problem) {
+  const bool positions = problem.d.in == 1 || problem.x_plane == int64_t{problem.h.in} * problem.w.in;
+  const bool taps = problem.d.kernel == 1 || problem.w_plane == int64_t{problem.h.kernel} * problem.w.kernel;
+  return has_runs_of_positions(problem) && positions && taps;
 }
 
 // Whether the weights are a matrix of whole boxes.
 bool has_boxes(const ConvTProblem& problem) {
-  const int64_t columns = int64_t{problem.c_out} * problem.h.kernel * problem.w.kernel;
-  const bool dense = problem.c_in == 1 || problem.w_stride[0] == columns;
-  return has_rows_of_taps(problem) && dense && columns % box_columns(problem) == 0;
+  const int64_t taps = tap_rows(problem) * problem.w.kernel, columns = problem.c_out * taps;
+  const int64_t* w = problem.w_stride;
+  const bool rows = w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel);
+  const bool dense = (problem.c_out == 1 || w[1] == taps) && (problem.c_in == 1 || w[0] == columns);
+  return rows && dense && columns % box_columns(problem) == 0;
 }
 
 // Times in microseconds: a launch, then for each round of CTAs the source and the tiles of columns in sequence.
@@ -39,7 +51,7 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
   const double output = element * output_elements(problem);
   const double copy = device.copy_gb_per_s * 1e3;
   plan->memory_us = (input + output + element * problem.c_in * layout.columns) / copy;
-  const bool half = problem.dtype != DataType::kFloat32, odd = problem.h.in * problem.w.in % 2 != 0;
+  const bool half = problem.dtype != DataType::kFloat32, odd = layout.by_image.value % 2 != 0;
   const double consumers = tile_of<PatchDirectTile>(*plan).consumers, stages = layout.num_chunks * consumers;
   const double source = half ? 0.6 + (odd ? 0.35 : 0.24) * stages : 0.78 + (odd ? 0.226 : 0.206) * stages;
   // Half-precision rows whose positions are stored separately, and quads that cover only part of a position's row.
@@ -58,19 +70,23 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
 bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile& plan, PatchDirectLayout* layout) {
   const Axis &h = problem.h, &w = problem.w;
   const int64_t element = element_bytes(problem.dtype);
-  const bool pairs = w.kernel == 2 && h.kernel % 2 == 0, quads = w.kernel % 4 == 0;
-  const int64_t positions = problem.batch * h.in * w.in;
-  const int64_t columns = problem.c_out * h.kernel * w.kernel;
+  const Axis& d = problem.d;
+  // The two rows of a quad are rows of one plane, or planes of one row.
+  const bool pairs = w.kernel == 2 && (h.kernel % 2 == 0 || (h.kernel == 1 && d.kernel % 2 == 0));
+  const bool quads = w.kernel % 4 == 0;
+  const int64_t image = int64_t{d.in} * h.in * w.in, positions = problem.batch * image;
+  const int64_t columns = problem.c_out * tap_rows(problem) * w.kernel;
   constexpr int64_t kLimit = int64_t{1} << 30;
-  if (problem.groups != 1 || !(pairs || quads) || !has_runs_of_positions(problem) || !has_rows_of_quads(problem) ||
+  if (problem.groups != 1 || !(pairs || quads) || !has_runs_of_planes(problem) || !has_rows_of_quads(problem) ||
       !has_boxes(problem))
     return false;
   if (plan.consumers < 1 || plan.consumers > 2 || plan.tiles < 1 || plan.slots < kLeastSlots) return false;
   if (positions > kLimit || columns > kLimit || problem.c_in > kLimit) return false;
   *layout = PatchDirectLayout{};
   layout->positions = static_cast<int32_t>(positions);
-  layout->by_image = FastDivmod::of(h.in * w.in);
+  layout->by_image = FastDivmod::of(static_cast<int32_t>(image));
   layout->by_row = FastDivmod::of(w.in);
+  layout->by_rows = FastDivmod::of(h.in);
   layout->position_tiles = FastDivmod::of(ceil_div(layout->positions, kDirectPositions * plan.consumers));
   layout->k_channels = static_cast<int32_t>(problem.c_in);
   layout->n_channels = static_cast<int32_t>(problem.c_out);
@@ -78,9 +94,11 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
   layout->column_tiles = ceil_div(layout->columns, kDirectColumns);
   layout->block_tiles = plan.tiles;
   layout->num_chunks = static_cast<int32_t>(ceil_div(problem.c_in * element, int64_t{128}));
+  layout->kernel_d = d.kernel;
   layout->kernel_h = h.kernel;
   layout->kernel_w = w.kernel;
-  layout->channel_quads = FastDivmod::of(h.kernel * w.kernel / 4);
+  layout->by_tap_rows = FastDivmod::of(h.kernel);
+  layout->channel_quads = FastDivmod::of(static_cast<int32_t>(tap_rows(problem) * w.kernel / 4));
   layout->row_quads = FastDivmod::of(pairs ? 1 : w.kernel / 4);
   layout->slots = plan.slots;
   if (layout->num_chunks > kDirectMostChunks) return false;
@@ -96,7 +114,7 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
 }
 
 void add_patch_direct_plans(const ConvTProblem& problem, const DeviceInfo& device, Candidates* plans) {
-  if (!is_nonoverlapping(problem) || problem.direction != Direction::kForward) return;
+  if (!is_nonoverlapping(problem) || !is_nonoverlapping(problem.d) || problem.direction != Direction::kForward) return;
   for (int32_t index = 0; index < kNumPatchDirectInstances; ++index) {
     const PatchDirectInstance& instance = kPatchDirectInstances[index];
     if (instance.dtype != problem.dtype || instance.precision != problem.precision) continue;

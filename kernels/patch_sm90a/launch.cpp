@@ -159,13 +159,16 @@ void launch_patch_direct(const ConvTProblem& problem, const Plan& plan, const Pa
   params.result = pointers.y;
   std::copy_n(problem.x_stride, 2, params.source_stride);
   std::copy_n(problem.y_stride, 3, params.result_stride);
+  params.plane_stride = problem.y_plane;
+  params.quad_row = problem.h.kernel == 1 ? problem.y_plane : problem.y_stride[2];
   // Positions are read in pairs if all pairs are contiguous and aligned to their size.
-  const int64_t element = element_bytes(problem.dtype), image = int64_t{problem.h.in} * problem.w.in;
-  params.source_pairs =
-      (problem.x_stride[0] | problem.x_stride[1] | image) % 2 == 0 && is_aligned(pointers.x, 2 * element);
+  const int64_t element = element_bytes(problem.dtype);
+  params.source_pairs = (problem.x_stride[0] | problem.x_stride[1] | params.by_image.value) % 2 == 0 &&
+                        is_aligned(pointers.x, 2 * element);
   // A position has two or four columns of a quad in a row of the result. A store may cover several positions.
   const int32_t columns = std::min(problem.w.kernel, 4);
-  const int32_t unit = storable_neighbours(problem, pointers.y);
+  int32_t unit = storable_neighbours(problem, pointers.y);
+  while (problem.y_plane % unit != 0) unit /= 2;
   if (unit < columns) throw std::runtime_error("convt_ext: the result must begin on a multiple of 16 bytes");
   params.vector = columns;
   while (problem.w.kernel == columns && 2 * params.vector <= unit && params.vector * element < 16 &&

@@ -7,8 +7,8 @@
 
 #include "patch_sm90a/instances.h"
 #include "plan/device.h"
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 #include "problem/shapes.h"
 #include "problem/volume.h"
@@ -131,13 +131,15 @@ inline constexpr int32_t direct_staged_gap(bool pairs, int32_t element) {
 inline constexpr int32_t kDirectStagedWarp = 8 * (kDirectStagedBytes + 64);
 
 struct PatchDirectLayout {
-  int32_t positions;  // of all images
+  int32_t positions;  // of all images; those of all planes of an image are contiguous
   FastDivmod by_image, by_row;  // divisors of a position
+  FastDivmod by_rows;           // rows per plane
   FastDivmod position_tiles;
   int32_t k_channels, n_channels, columns, column_tiles;
   int32_t block_tiles;  // tiles of columns per CTA
   int32_t num_chunks;  // stages per tile
-  int32_t kernel_h, kernel_w;
+  int32_t kernel_d, kernel_h, kernel_w;
+  FastDivmod by_tap_rows;  // rows per plane of taps
   FastDivmod channel_quads, row_quads;  // quads per channel, and per row of its taps
   int32_t slots;  // weight slots
   int32_t weights_begin, staged_begin, barriers_begin;  // offsets in shared memory

@@ -66,6 +66,8 @@ struct DirectParams : PatchDirectLayout {
   void* result;  // [batch, channels, h.out, w.out]
   int64_t source_stride[2];  // elements, of images and channels; positions are contiguous
   int64_t result_stride[3];  // of images, channels, rows; columns are contiguous
+  int64_t plane_stride;  // elements between planes of the result
+  int64_t quad_row;  // elements between the two rows of a quad
   bool source_pairs;  // source positions are read in pairs
   int32_t vector;  // elements of a row of the result per store: two or four columns of one or more adjacent positions
 };

@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "pack/pixels.h"
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
 #include "portable/instances.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 
 namespace convt {

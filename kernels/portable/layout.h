@@ -11,10 +11,10 @@
 #include <cstdint>
 
 #include "pack/pixels.h"
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
 #include "portable/instances.h"
 #include "problem/epilogue.h"
+#include "problem/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
 #include "problem/epilogue.h"
+#include "problem/fast_divmod.h"
 #include "rows_sm90a/layout.h"
 
 namespace convt::rows_sm90a::strided {

@@ -16,9 +16,9 @@
 
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
 #include "plan/shared_memory.h"
 #include "plan/tile.h"
+#include "problem/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "simt/instances.h"

@@ -2,7 +2,7 @@
 // outside the image are not loaded, because the mainloop never multiplies them.
 #pragma once
 
-#include "plan/fast_divmod.h"
+#include "problem/fast_divmod.h"
 #include "ptx/cp_async.cuh"
 #include "simt/layout.h"
 #include "simt/stage.cuh"

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 #include "tiling/slots.h"
 

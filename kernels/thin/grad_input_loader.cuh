@@ -3,7 +3,7 @@
 #pragma once
 
 #include "element/arithmetic.cuh"
-#include "plan/fast_divmod.h"
+#include "problem/fast_divmod.h"
 #include "ptx/cp_async.cuh"
 #include "thin/grad_input_layout.h"
 #include "tiling/tile.cuh"

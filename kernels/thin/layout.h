@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 #include "tiling/axis.h"
 

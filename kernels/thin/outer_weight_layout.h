@@ -18,8 +18,8 @@
 
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
 #include "plan/tile.h"
+#include "problem/fast_divmod.h"
 #include "problem/phases.h"
 #include "problem/problem.h"
 #include "thin/instances.h"

@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "plan/fast_divmod.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 #include "tiling/slots.h"
 

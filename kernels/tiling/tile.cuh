@@ -2,7 +2,7 @@
 // thin/ and mma_sm90a/.
 #pragma once
 
-#include "plan/fast_divmod.h"
+#include "problem/fast_divmod.h"
 #include "problem/problem.h"
 
 namespace convt::tiling {

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from convt_ext import conv_transpose2d as ours
 from convt_ext import use_precision
 from convt_ext.compile import traced_ops
-from convt_ext.dispatch import directions, ops, planner
+from convt_ext.dispatch import directions, planner
 
 pytestmark = pytest.mark.usefixtures("cpu_is_gpu")
 
@@ -44,15 +44,6 @@ def test_only_the_requested_gradients(requires, unbatched):
         result.sum().backward()
     assert [tensor.grad is not None for tensor in (x, weight, bias)] == list(requires)
     assert ["forward", *itertools.compress(NAMES, requires)] == RAN
-
-
-def test_no_grad_and_detached_operands_record_nothing():
-    x, weight, bias = leaves(named("k4s2p1"))
-    with torch.no_grad():
-        assert not ours(x, weight, bias, 2, 1, precision="exact").requires_grad
-    with torch.inference_mode():
-        assert ours(x, weight, bias, 2, 1, precision="exact").is_inference()
-    assert ours(x, weight, bias, 2, 1, precision="exact").grad_fn is not None
 
 
 @each_case("k4s2p1", "kb75", "k3s2p1op1", "gcd_2", "depthwise", "channels_last", "output_padding_over_stride",
@@ -186,55 +177,6 @@ def test_transforms_get_pytorchs_operator():
     ):
         torch.testing.assert_close(transform(ours), transform(F.conv_transpose2d))
     assert RAN == []
-
-
-RAW = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 0, False)
-
-
-def raw_operands(name):
-    x, weight, bias = leaves(named("k4s2p1"))
-    grad_output = torch.randn(2, 6, 10, 12, dtype=torch.float64, requires_grad=True)
-    return {"forward": (x, weight, bias), "grad_input": (grad_output, weight), "grad_weight": (grad_output, x)}[name]
-
-
-def test_raw_ops_have_gradients():
-    for name in ("forward", "grad_input", "grad_weight"):
-        call = lambda *tensors, name=name: getattr(ops, name)(*tensors, *RAW)  # noqa: E731
-        assert gradcheck(call, raw_operands(name), fast_mode=True)
-        assert gradgradcheck(call, raw_operands(name), fast_mode=True)
-    (grad_output, _) = raw_operands("grad_input")
-    assert gradcheck(ops.grad_bias, grad_output, fast_mode=True)
-    assert gradgradcheck(ops.grad_bias, grad_output, fast_mode=True)
-
-
-def test_raw_ops_refuse_transforms():
-    x, weight, _ = (tensor.detach() for tensor in raw_operands("forward"))
-    with pytest.raises(RuntimeError, match="setup_context"):
-        torch.func.grad(lambda w: ops.forward(x, w, None, *RAW).sum())(weight)
-    with pytest.raises(NotImplementedError, match="conv_transpose2d"):
-        torch.func.jvp(lambda w: ops.forward(x, w, None, *RAW), (weight,), (weight,))
-
-
-@pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("name", ["forward", "grad_input", "grad_weight"])
-def test_raw_ops_in_a_dual_level_refuse_what_is_dual_and_nothing_else(name, grad):
-    operands = [tensor.detach() for tensor in raw_operands(name)]
-    op = getattr(ops, name)
-    expected = op(*operands, *RAW)
-    with torch.set_grad_enabled(grad), forward_ad.dual_level():
-        if name == "forward":  # the other ops raise in a dual level
-            assert torch.equal(op(*operands, *RAW), expected)
-        duals = [forward_ad.make_dual(tensor, torch.randn_like(tensor)) for tensor in operands]
-        for mixed in (*([*operands[:i], duals[i], *operands[i + 1 :]] for i in range(len(duals))), duals):
-            with pytest.raises(NotImplementedError, match=rf"convt_ext::{name} has no forward-mode .*conv_transpose2d"):
-                op(*mixed, *RAW)
-
-
-def test_raw_ops_under_vmap():
-    x, weight, bias = named("k4s2p1").tensors(torch.float64)
-    images = x.unsqueeze(1)
-    batched = torch.func.vmap(lambda one: ops.forward(one, weight, bias, *RAW))(images)
-    torch.testing.assert_close(batched, F.conv_transpose2d(x, weight, bias, 2, 1).unsqueeze(1))
 
 
 # ---- a backward computes only the requested gradients, in the class of its forward pass, in any context

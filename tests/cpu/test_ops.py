@@ -1,16 +1,22 @@
-"""ops.py and environment/_extension.py: fake kernel, FLOP count, loading; with the binary where there is one."""
+"""ops.py and environment/_extension.py: fake kernels, loading, gradients of the raw ops, and errors of the binding for
+invalid arguments (convt_ext's functions pass such calls to PyTorch)."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import weakref
+from typing import Any
 
 import pytest
 import torch
-from cases import each_case
+from cases import each_case, named
 from cpu_kernels import needs_binary
+from gradients import leaves
+from plan.problems import H200
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 from convt_ext import build_info
 from convt_ext.dispatch import ops
@@ -137,3 +143,115 @@ def test_a_failure_that_is_handled_keeps_nothing_alive(monkeypatch):
         assert held[0]() is None
     finally:
         gc.enable()
+
+
+# ---- arguments of the binding: the limit, and the value
+
+
+MANY = 2**29
+
+
+def plan(x=(1, 4, 8, 8), weight=(4, 2, 3, 3), x_stride=(256, 64, 8, 1), direction=0, **changes: Any) -> Any:
+    """Calls the op `plan` for a small problem, with changes."""
+    lists = {"stride": [1, 1], "padding": [0, 0], "output_padding": [0, 0], "groups": 1, "dilation": [1, 1]} | changes
+    w_stride = [weight[1] * weight[2] * weight[3], weight[2] * weight[3], weight[3], 1]
+    return torch.ops.convt_ext.plan(
+        list(x), list(x_stride), list(weight), w_stride, False, lists["stride"], lists["padding"],
+        lists["output_padding"], lists["groups"], lists["dilation"], 0, 0, False, H200, direction, 0,
+    )  # fmt: skip
+
+
+MESSAGES = {
+    "channels": ({"x": (1, 2**30, 8, 8), "weight": (2**30, 2, 3, 3)}, "the input's channels must be positive and stay "
+                 "below 2^30, got 1073741824"),
+    "groups": ({"groups": 3}, "groups must divide the input's channels, got groups 3 and 4 channels"),
+    "no groups": ({"groups": 0}, "groups must be positive, got 0"),
+    "output channels": ({"weight": (4, 2**30, 3, 3)}, "weight.size(1) times groups, the output's channels, must stay "
+                        "below 2^30, got 1073741824 times 1"),
+    "output channels of groups": (
+        {"x": (1, 2**29, 1, 1), "weight": (2**29, 2, 3, 3), "groups": 2**29},
+        "weight.size(1) times groups, the output's channels, must stay below 2^30, got 2 times 536870912",
+    ),
+    "no output channels": ({"weight": (4, 0, 3, 3)}, "weight.size(1) must be positive, got 0"),
+    "batch": ({"x": (2**30, 4, 8, 8)}, "batch must not be negative and stay below 2^30, got 1073741824"),
+    "size": ({"x": (1, 4, MANY, 8)}, "the size along H must stay below 2^29, got 536870912"),
+    "kernel": ({"weight": (4, 2, 3, MANY)}, "the kernel's size along W must stay below 2^29, got 536870912"),
+    "stride": ({"stride": [2**62, 1]}, f"stride along H must stay below 2^29, got {2**62}"),
+    "padding": ({"padding": [0, 2**62]}, f"padding along W must stay below 2^29, got {2**62}"),
+    "dilation": ({"dilation": [1, 2**62]}, f"dilation along W must stay below 2^29, got {2**62}"),
+    "kernel and dilation": ({"dilation": [2**28, 1]}, "dilation * (kernel size - 1) along H must stay below 2^29, got "
+                            "268435456 * 2"),
+    "output": ({"stride": [2**28, 1]}, "the output's size along H must stay below 2^29, got 1879048195"),
+}  # fmt: skip
+
+
+@needs_binary
+@pytest.mark.parametrize("name", MESSAGES)
+def test_limits_are_named(name):
+    changes, message = MESSAGES[name]
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        plan(**changes)
+
+
+@needs_binary
+@pytest.mark.parametrize("direction", [0, 1, 2])
+@pytest.mark.parametrize("stride", [2**31, 2**62, 2**63 - 1])
+def test_the_stride_of_a_single_image_has_no_effect(direction, stride):
+    """A stride that would overflow yields the plans of an ordinary one."""
+    assert plan(direction=direction, x_stride=(stride, 64, 8, 1)) == plan(direction=direction)
+
+
+@needs_binary
+@pytest.mark.parametrize("index", [2**31, 2**32, 2**62, -(2**32), -1])
+def test_no_gpu_has_such_an_index(index):
+    """The index must not be narrowed to that of an existing GPU."""
+    with pytest.raises(RuntimeError, match=str(index)):
+        torch.ops.convt_ext.device(index)
+
+
+# ---- gradients of the raw ops
+
+
+RAW = ((2, 2), (1, 1), (0, 0), 1, (1, 1), 0, False)
+
+
+def raw_operands(name):
+    x, weight, bias = leaves(named("k4s2p1"))
+    grad_output = torch.randn(2, 6, 10, 12, dtype=torch.float64, requires_grad=True)
+    return {"forward": (x, weight, bias), "grad_input": (grad_output, weight), "grad_weight": (grad_output, x)}[name]
+
+
+@pytest.mark.usefixtures("cpu_is_gpu")
+def test_raw_ops_have_gradients():
+    for name in ("forward", "grad_input", "grad_weight"):
+        call = lambda *tensors, name=name: getattr(ops, name)(*tensors, *RAW)  # noqa: E731
+        assert gradcheck(call, raw_operands(name), fast_mode=True)
+        assert gradgradcheck(call, raw_operands(name), fast_mode=True)
+    (grad_output, _) = raw_operands("grad_input")
+    assert gradcheck(ops.grad_bias, grad_output, fast_mode=True)
+    assert gradgradcheck(ops.grad_bias, grad_output, fast_mode=True)
+
+
+@pytest.mark.usefixtures("cpu_is_gpu")
+def test_raw_ops_refuse_transforms():
+    x, weight, _ = (tensor.detach() for tensor in raw_operands("forward"))
+    with pytest.raises(RuntimeError, match="setup_context"):
+        torch.func.grad(lambda w: ops.forward(x, w, None, *RAW).sum())(weight)
+    with pytest.raises(NotImplementedError, match="conv_transpose2d"):
+        torch.func.jvp(lambda w: ops.forward(x, w, None, *RAW), (weight,), (weight,))
+
+
+@pytest.mark.usefixtures("cpu_is_gpu")
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", ["forward", "grad_input", "grad_weight"])
+def test_raw_ops_in_a_dual_level_refuse_what_is_dual_and_nothing_else(name, grad):
+    operands = [tensor.detach() for tensor in raw_operands(name)]
+    op = getattr(ops, name)
+    expected = op(*operands, *RAW)
+    with torch.set_grad_enabled(grad), forward_ad.dual_level():
+        if name == "forward":  # the other ops raise in a dual level
+            assert torch.equal(op(*operands, *RAW), expected)
+        duals = [forward_ad.make_dual(tensor, torch.randn_like(tensor)) for tensor in operands]
+        for mixed in (*([*operands[:i], duals[i], *operands[i + 1 :]] for i in range(len(duals))), duals):
+            with pytest.raises(NotImplementedError, match=rf"convt_ext::{name} has no forward-mode .*conv_transpose2d"):
+                op(*mixed, *RAW)

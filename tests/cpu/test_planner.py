@@ -1,6 +1,9 @@
-"""planner.py: queries to the binary, and the results without one."""
+"""planner.py: queries to the binary, and the results without one. Every shipped measurement identifies a plan."""
 
 from __future__ import annotations
+
+import re
+from itertools import product
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from served import served_by
 
 from convt_ext.dispatch import ops, planner
 from convt_ext.environment import _extension
+from convt_ext.tuning import files
 
 SIZES = ((2, 4, 5, 6), (120, 30, 6, 1), (4, 6, 3, 3), (54, 9, 3, 1))
 PROBLEM = planner.Problem(*SIZES, True, (2, 2), (1, 1), (0, 0), 1, (1, 1), torch.float32, 0, False, planner.H200)
@@ -82,3 +86,61 @@ def test_planning_ahead_leaves_errors_to_the_plan():
     planner.plan_ahead(PROBLEM._replace(dtype=torch.float16, code=3), [0, 1])  # a class that halves do not have
     with pytest.raises(RuntimeError, match="groups must divide"):
         planner.plan_ahead(PROBLEM._replace(groups=3), [0, 1])
+
+
+# ---- shipped measurements
+
+
+SHIPPED = files.read(files.SHIPPED)
+CALLS = [(environment, key) for environment, calls in SHIPPED.items() for key in calls]
+_KEY = re.compile(
+    r"(\w+) (\w+) x=([\dx]+):(\w+) w=([\dx]+):(\w+) y=(\w+) stride=([\dx]+) padding=([\dx]+) output_padding=([\dx]+) "
+    r"dilation=([\dx]+) groups=(\d+)"
+)
+SHARDS = 8
+
+
+def numbers(text):
+    return tuple(map(int, text.split("x")))
+
+
+def empty(size, layout, dtype):
+    memory_format = torch.channels_last if layout == "nhwc" else torch.contiguous_format
+    return torch.empty(size, dtype=dtype, device="meta").to(memory_format=memory_format)
+
+
+def call_of(environment, key):
+    """Returns the problem and the direction of a key."""
+    direction, word, x, x_layout, w, w_layout, y_layout, stride, padding, output_padding, dilation, groups = (
+        _KEY.fullmatch(key).groups()
+    )
+    dtype = torch.bfloat16 if word == "half" else torch.float32
+    arguments = (numbers(stride), numbers(padding), numbers(output_padding), int(groups), numbers(dilation))
+    code = {"ieee": 0, "aten": 1, "tf32x3": 2, "tf32": 3, "half": 4}[word]
+    problem = planner.Problem.of_call(
+        empty(numbers(x), x_layout, dtype), empty(numbers(w), w_layout, dtype), False,
+        (*arguments, code, y_layout == "nhwc"), environment.device,
+    )  # fmt: skip
+    return problem, ("forward", "grad_input", "grad_weight").index(direction)
+
+
+def test_it_is_of_an_h200_and_of_any_kernels_that_have_its_plans():
+    of_kind = {tuple(key.split()[:2]) for _, key in CALLS}
+    assert of_kind >= set(product(("forward", "grad_input", "grad_weight"), ("tf32", "half", "tf32x3")))
+    assert {environment.device for environment in SHIPPED} == {planner.H200}
+    assert {environment.kernels for environment in SHIPPED} == {""}
+
+
+@needs_binary
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_entry_names_a_plan_and_is_found(shard, monkeypatch):
+    monkeypatch.setattr(files, "_chosen", ("", {}))
+    for environment, key in CALLS[shard::SHARDS]:
+        problem, direction = call_of(environment, key)
+        assert files.key_of(problem, direction) == key
+        entry = SHIPPED[environment][key]
+        found = files.find(problem, direction)
+        assert found is not None, key
+        assert (found.ours_us, found.torch_us, found.file) == (entry.ours_us, entry.torch_us, "shipped.json")
+        plan = planner.plan(problem, direction)["candidates"][found.candidate]
+        assert entry.kernel in (None, plan["kernel"])

@@ -1,17 +1,22 @@
-"""precision.py and request.py: names of precisions, `use_precision`, and every state of PyTorch's switches."""
+"""precision.py and request.py: `use_precision`, `flags`, PyTorch's switches, and what routing decides for them."""
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 import torch
 from cpu.python_process import run
-from scope_requests import requested
+from pretend_gpu import decide, operands
+from scope_requests import nothing_stays_in_force, requested
 from served import tf32
 
-from convt_ext import use_precision
-from convt_ext.dispatch import precision
+import convt_ext
+from convt_ext import flags, use_precision
+from convt_ext.dispatch import precision, routing
+from convt_ext.dispatch.auto_dispatch import AutoDispatch, AutoDispatchInClass
+from convt_ext.dispatch.request import BACKENDS, PRECISIONS, decode_request, encode_request, merged
 
 HOPPER, TURING = (9, 0), (7, 5)
 
@@ -118,3 +123,154 @@ def test_switches_of_float32():
     for (line, expected), (hopper, turing) in zip(SWITCHES, found, strict=True):
         assert hopper == expected, line
         assert turing in ("ieee", "aten"), line  # TF32 came after Turing
+
+
+# ---- requests: keywords, flags, and the implementations that they allow
+
+
+__all__ = ["nothing_stays_in_force"]
+
+
+@pytest.mark.parametrize("asked", list(itertools.product((None, *PRECISIONS), (None, *BACKENDS))), ids=str)
+def test_a_request_encodes_both_keywords(asked):
+    assert decode_request(encode_request(*asked)) == asked
+
+
+@pytest.mark.parametrize("wrong", ["cudnn", "", 1, ["torch"]])
+def test_an_unknown_backend_is_an_error(wrong):
+    x, weight, _ = operands(device="cpu")
+    for call in (lambda: flags(backend=wrong), lambda: convt_ext.conv_transpose2d(x, weight, backend=wrong)):
+        with pytest.raises(ValueError, match="backend must be one of 'auto', 'convt_ext', 'torch', but got"):
+            call()
+
+
+def test_the_innermost_flags_are_active_and_have_defaults():
+    with flags(precision="tf32", backend="convt_ext"):
+        assert requested() == "convt_ext:tf32"
+        with flags(backend="torch"):
+            assert requested() == "torch:"
+            with use_precision("exact"):
+                assert requested() == "exact"
+            with flags():
+                assert requested() is None
+        assert requested() == "convt_ext:tf32"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "in_force", "expected"),
+    [
+        (None, None, (None, "auto", False)),
+        ("tf32", None, ("tf32", "auto", True)),
+        (None, "convt_ext:tf32", ("tf32", "convt_ext", False)),
+        ("ieee", "convt_ext:tf32", ("ieee", "convt_ext", True)),
+        ("auto:", "torch:tf32", ("tf32", "auto", False)),
+        ("torch:", "exact", ("exact", "torch", False)),
+    ],
+)
+def test_keywords_override_flags(keywords, in_force, expected):
+    assert merged(keywords, in_force) == expected
+
+
+# PyTorch's switches select TF32 or float32; the implementations that a request then allows.
+SELECTED = {
+    (None, None): ("auto", "auto"),
+    (None, "convt_ext"): ("convt_ext", "convt_ext"),
+    (None, "torch"): ("torch", "torch"),
+    ("tf32", None): ("auto", "convt_ext"),
+    ("tf32", "convt_ext"): ("convt_ext", "convt_ext"),
+    ("tf32", "torch"): ("torch", None),
+    ("ieee", None): ("convt_ext", "auto"),
+    ("ieee", "torch"): (None, "torch"),
+    ("exact", None): ("convt_ext", "convt_ext"),
+    ("exact", "auto"): ("convt_ext", "convt_ext"),
+    ("exact", "torch"): (None, None),
+    ("aten", None): ("convt_ext", "convt_ext"),
+    ("tf32x3", None): ("convt_ext", "convt_ext"),
+}
+
+
+@pytest.mark.parametrize("asked", SELECTED, ids=str)
+@pytest.mark.parametrize("on", [True, False], ids=["TF32", "float32"])
+def test_pytorchs_operator_is_a_candidate_where_its_switches_agree(asked, on):
+    expected = SELECTED[asked][0 if on else 1]
+    with tf32(on):
+        if expected is None:
+            with pytest.raises(ValueError, match=r'backend="torch" computes float32 as .* but got precision='):
+                routing.selection(torch.float32, encode_request(*asked), (9, 0))
+        else:
+            found = routing.selection(torch.float32, encode_request(*asked), (9, 0))
+            assert found.backend == expected
+            assert found.is_explicit == (asked[0] is not None)
+
+
+def test_half_precision_agrees_always_and_exact_never(monkeypatch):
+    for dtype, name in ((torch.float16, "f16"), (torch.bfloat16, "bf16")):
+        assert routing.selection(dtype, "half", (9, 0)) == (name, "auto", True)
+        assert routing.selection(dtype, "ieee", (9, 0)) == ("ieee", "convt_ext", True)
+    assert routing.selection(torch.float64, "ieee", (9, 0)) == ("ieee", "auto", True)
+    assert routing.selection(torch.float64, "exact", (9, 0)) == ("ieee", "convt_ext", True)
+    with flags(precision="tf32"):  # is for float32
+        assert routing.selection(torch.float64, None, (9, 0)) == ("ieee", "auto", False)
+    monkeypatch.setattr(precision, "class_by_switches", lambda *_: "aten")  # without cuDNN
+    assert routing.selection(torch.float32, "ieee", (9, 0)) == ("ieee", "auto", True)
+
+
+def test_decisions_of_routing(pretend_gpu):
+    with tf32(True):
+        assert decide(*operands(), backend="torch") is routing.BACKEND
+        kinds = {
+            asked: type(decide(*operands(), precision=asked[0], backend=asked[1])[3])
+            for asked in ((None, None), (None, "convt_ext"), ("tf32", None), ("tf32", "convt_ext"), ("exact", None))
+        }
+    assert kinds.pop((None, None)) is AutoDispatch
+    assert kinds.pop(("tf32", None)) is AutoDispatchInClass
+    assert not any(issubclass(kind, AutoDispatch) for kind in kinds.values())
+    with flags(backend="torch"):
+        assert decide(*operands()) is routing.BACKEND
+        assert decide(*operands(), backend="convt_ext")[3].by_name
+
+
+def test_on_other_gpus_tensor_cores_are_opt_in(a100):
+    with tf32(True):
+        for asked in (None, "tf32"):
+            assert decide(*operands(), precision=asked) is routing.TENSOR_CORES
+            assert not isinstance(decide(*operands(), precision=asked, backend="convt_ext"), routing.Reason)
+    with tf32(False):
+        assert not isinstance(decide(*operands(), precision="tf32"), routing.Reason)
+
+
+@pytest.fixture
+def directions(pretend_gpu, monkeypatch):
+    """A call with an explicit precision that PyTorch's switches select too, and that PyTorch's operator computes."""
+    monkeypatch.setattr(AutoDispatch, "left_to_torch", lambda self, direction: True)
+    with tf32(False):
+        yield decide(*operands(), precision="ieee")[3]
+
+
+def test_pytorchs_operator_runs_a_call_without_gradients(directions):
+    x, weight, bias = operands()
+    assert not directions.serves(x, weight, bias, 0)
+    assert directions.is_aten_call(x, weight, bias)
+    weight.requires_grad_()  # its own node records gradients
+    assert directions.serves(x, weight, bias, 2)
+    assert not directions.is_aten_call(x, weight, bias)
+    assert not directions.is_recorded_by_torch(2)
+
+
+def test_gradients_keep_the_precision_when_the_switches_change(directions, monkeypatch):
+    ran = []
+    for kind, name in ((AutoDispatch, "the faster one"), (type(directions._native), "convt_ext")):
+        for method in ("forward", "gradients"):
+            monkeypatch.setattr(kind, method, lambda self, *_, name=name: ran.append(name))
+    for on in (False, True):
+        with tf32(on):
+            directions.gradients(None, None, None, (True, True, False))
+            directions.forward(None, None, None)
+    assert ran == ["the faster one"] * 2 + ["convt_ext"] * 2
+
+
+def test_on_the_cpu_every_backend_is_pytorchs_operator():
+    x, weight, bias = operands(device="cpu")
+    expected = torch.nn.functional.conv_transpose2d(x, weight, bias)
+    for backend in BACKENDS:
+        assert torch.equal(convt_ext.conv_transpose2d(x, weight, bias, backend=backend), expected)

@@ -24,6 +24,12 @@ PATCHES = {
     "k1_depth": Layer((3, 16, 16, 4, 3, 8), (1, 2, 2)),
 }
 LAYERS = {**LAYERS, "k2": PATCHES["k2_odd_width"]}
+# Layers that patch_direct supports: rows of its weights fill boxes of 128 bytes.
+DIRECT = {
+    "tf32": {"k2", "k2_few", "k4", "k1_depth", "k2_rows"},
+    "f16": {"k2", "k2_few", "k4", "k1_depth"},
+    "bf16": {"k2", "k2_few", "k4", "k1_depth"},
+}
 
 
 @dataclasses.dataclass
@@ -134,6 +140,8 @@ def test_patches(emulated, layer, direction, channels_last, kind):
     call = Volume.of(PATCHES[layer], direction, kind, channels_last)
     ran = call.check(emulated, "patch_sm90a")
     assert bool(ran) == (direction == 0 or (not channels_last and PATCHES[layer].k[2] == 2))
+    is_direct = direction == 0 and not channels_last and layer in DIRECT.get(kind, ())
+    assert is_direct == any("direct" in kernel for kernel in ran)
 
 
 @pytest.mark.parametrize("kind", ["tf32", "tf32x3", "bf16"])

@@ -1,4 +1,4 @@
-"""The recorder of the GPU report, on tests that need no GPU: outcomes, reasons, results, and a process that dies."""
+"""The recorder of the GPU report on tests that need no GPU, and the GPU tests on a machine without one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import gpu_evidence
 import pytest
+import torch
 from gpu_recorder import GpuRecorder
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -147,3 +148,30 @@ def test_a_run_with_a_limit_ends_there(limit, ends):
     assert bool(recorder.session.shouldfail) is ends
     if ends:
         assert "raise LIMIT" in recorder.session.shouldfail
+
+
+# ---- without a GPU
+
+
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+
+
+def run_gpu_tests(**environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "gpu/test_streams.py"]
+    return subprocess.run(command, cwd=TESTS, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+@without_gpu
+def test_a_file_is_one_skip():
+    done = run_gpu_tests(CONVT_REQUIRE_GPU="0")
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert "no GPU: torch.cuda.is_available() is False" in done.stdout
+    assert "1 skipped" in done.stdout
+
+
+@without_gpu
+def test_a_missing_gpu_can_be_a_failure():
+    done = run_gpu_tests(CONVT_REQUIRE_GPU="1")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "CONVT_REQUIRE_GPU=1, but no GPU" in done.stdout
+    assert "passed" not in done.stdout

@@ -188,17 +188,14 @@ def test_other_depths_are_not_stacked(plan_module):
     [(FORWARD, 0, TF32), (FORWARD, FLOAT16, HALF), (GRAD_INPUT, 0, TF32), (GRAD_WEIGHT, 0, TF32), (FORWARD, 0, IEEE)],
 )
 @pytest.mark.parametrize("kernel", [2, 3])
-def test_families_of_volumes(plan_module, direction, dtype, precision, kernel, channels_last):
+def test_engines_of_volumes(plan_module, direction, dtype, precision, kernel, channels_last):
     axes = [make_axis(16, kernel, 2), make_axis(16, 2, 2), make_axis(16, 2, 2)]
     named = {"direction": direction, "dtype": dtype, "precision": precision}
     volume = make_volume(2, 64, 32, axes, channels_last, **named)
     plans = plan_module.candidates(volume, H200)
-    families = {plan["family"] for plan in plans}
-    exact = {"simt_grad_weight" if direction == GRAD_WEIGHT else "simt"}
-    if precision == IEEE or kernel == 3:
-        assert families == exact
-    else:
-        patches = {FORWARD: "patch", GRAD_INPUT: "nhwc" if channels_last else "patch", GRAD_WEIGHT: "correlate"}
-        assert families - exact == {patches[direction]}
+    engines = {plan["engine"] for plan in plans}
+    patches = {FORWARD: "patch", GRAD_INPUT: "nhwc" if channels_last else "patch", GRAD_WEIGHT: "correlate"}
+    expected = set() if precision == IEEE or kernel == 3 else {f"{patches[direction]}_sm90a"}
+    assert engines - {"simt"} == expected
     for plan in plans:
         assert_launchable(plan, H200)

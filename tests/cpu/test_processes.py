@@ -1,4 +1,5 @@
-"""Spawned processes: each must call `convt_ext.enable()` itself. On the CPU."""
+"""Several processes on the CPU: DDP and FSDP2 by gloo train as with the original modules, and each spawned process must
+call `convt_ext.enable()` itself."""
 
 from __future__ import annotations
 
@@ -8,7 +9,30 @@ import subprocess
 import sys
 from pathlib import Path
 
+import distributed_training
+import pytest
+import torch
 from cpu_kernels import needs_binary
+from plan.profile import PROFILE
+
+pytestmark = pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="no gloo in this PyTorch"
+)
+
+
+@pytest.mark.parametrize(
+    ("served", "way"),
+    [
+        pytest.param(*one, marks=pytest.mark.skipif(PROFILE == "ci", reason="only in make test-all"))
+        if one in (("pytorch", "ddp"), ("ours", "fsdp"))
+        else one
+        for one in (("pytorch", "ddp"), *(("ours", way) for way in distributed_training.WAYS))
+    ],
+)
+def test_losses_and_ranks(served, way, tmp_path):
+    """With PyTorch's operator, as for CPU tensors, and with convt_ext's ops computed by PyTorch."""
+    distributed_training.check("gloo", "cpu", tmp_path, ours=served == "ours", way=way)
+
 
 PROGRAM = """
 import sys
