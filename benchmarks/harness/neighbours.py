@@ -8,10 +8,11 @@ were not fitted to its layers. Called by command.py; independent of torch and a 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Iterable
 from typing import Any
 
-from convt_ext.bench.layers import Layer, Sizes, select_layers
+from convt_ext.bench.layers import Layer, select_layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,41 +43,16 @@ BASES: tuple[Layer, ...] = (
 )
 
 
-def _both(pair: Sizes, step: int) -> Sizes:
-    return pair[0] + step, pair[1] + step
-
-
-def _of_width(pair: Sizes, step: int) -> Sizes:
-    return pair[0], pair[1] + step
-
-
-# Name of a change -> the changed argument of the base. `batch` changes many images to one, or one to two.
-CHANGES: dict[str, Callable[[Layer], dict[str, Any]]] = {
-    "w-1": lambda base: {"w": base.w - 1},
-    "w+1": lambda base: {"w": base.w + 1},
-    "w-2": lambda base: {"w": base.w - 2},
-    "h-1": lambda base: {"h": base.h - 1},
-    "p-1": lambda base: {"p": _both(base.p, -1)},
-    "p+1": lambda base: {"p": _both(base.p, 1)},
-    "pw+1": lambda base: {"p": _of_width(base.p, 1)},
-    "op-1": lambda base: {"op": _both(base.op, -1)},
-    "op+1": lambda base: {"op": _both(base.op, 1)},
-    "k-1": lambda base: {"k": _both(base.k, -1)},
-    "k+1": lambda base: {"k": _both(base.k, 1)},
-    "k+2": lambda base: {"k": _both(base.k, 2)},
-    "kw+1": lambda base: {"k": _of_width(base.k, 1)},
-    "s-1": lambda base: {"s": _both(base.s, -1)},
-    "s+1": lambda base: {"s": _both(base.s, 1)},
-    "sw-1": lambda base: {"s": _of_width(base.s, -1)},
-    "d=2": lambda base: {"d": (2, 2)},
-    "g=2": lambda base: {"g": 2},
-    "g=4": lambda base: {"g": 4},
-    "c_in-1": lambda base: {"c_in": base.c_in - 1},
-    "c_out-1": lambda base: {"c_out": base.c_out - 1},
-    "c_out+1": lambda base: {"c_out": base.c_out + 1},
-    "batch": lambda base: {"n": 1 if base.n > 1 else 2},
-    "bias": lambda base: {"bias": not base.bias},
-}
+# Name of a change -> the changed argument of the base, and what is added to it. `batch` changes many images to one, or
+# one to two; `bias` adds or removes a bias.
+CHANGES: dict[str, tuple[str, Any]] = {
+    "w-1": ("w", -1), "w+1": ("w", 1), "w-2": ("w", -2), "h-1": ("h", -1),
+    "p-1": ("p", (-1, -1)), "p+1": ("p", (1, 1)), "pw+1": ("p", (0, 1)), "op-1": ("op", (-1, -1)),
+    "op+1": ("op", (1, 1)), "k-1": ("k", (-1, -1)), "k+1": ("k", (1, 1)), "k+2": ("k", (2, 2)), "kw+1": ("k", (0, 1)),
+    "s-1": ("s", (-1, -1)), "s+1": ("s", (1, 1)), "sw-1": ("s", (0, -1)), "d=2": ("d", (1, 1)), "g=2": ("g", 1),
+    "g=4": ("g", 3), "c_in-1": ("c_in", -1), "c_out-1": ("c_out", -1), "c_out+1": ("c_out", 1), "batch": ("n", None),
+    "bias": ("bias", None),
+}  # fmt: skip
 
 
 def is_legal(layer: Layer) -> bool:
@@ -93,8 +69,15 @@ def is_legal(layer: Layer) -> bool:
 
 def changed(base: Layer, change: str) -> Neighbour:
     """Returns a base with one argument changed, valid or not; its name is the base's, a slash and the change."""
-    values = {**vars(base), **CHANGES[change](base), "name": f"{base.name}/{change}"}
-    return Neighbour(**values, base=base.name, change=change)
+    argument, step = CHANGES[change]
+    value: Any = getattr(base, argument)
+    if change == "batch":
+        value = 1 if value > 1 else 2
+    elif change == "bias":
+        value = not value
+    else:
+        value = tuple(map(operator.add, value, step)) if isinstance(step, tuple) else value + step
+    return Neighbour(**{**vars(base), argument: value, "name": f"{base.name}/{change}"}, base=base.name, change=change)
 
 
 def grid() -> list[Neighbour]:

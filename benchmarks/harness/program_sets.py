@@ -5,10 +5,8 @@ Called by program_rows.py, program_report.py and command.py.
 
 from __future__ import annotations
 
-from harness.chains import CHAINS, DECODER
 from harness.drawn_programs import DRAWN
-from harness.layer_programs import LAYER_PROGRAMS, LayerProgram
-from harness.level2 import LEVEL2
+from harness.layer_programs import CHAINS, DECODER, LAYER_PROGRAMS, LEVEL2, LayerProgram
 from harness.programs import COMPILED_STEPS, Program
 
 AnyProgram = LayerProgram | Program

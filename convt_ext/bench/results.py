@@ -61,7 +61,6 @@ class ResultFile:
         self.rows: list[Row] = []
         self.skipped: list[Skipped] = []
         self._description = description
-        self._texts: list[str] = []  # JSON of the rows, cached because each new row rewrites the file
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, item: Row | Skipped) -> None:
@@ -69,23 +68,16 @@ class ResultFile:
             self.skipped.append(item)
         else:
             self.rows.append(item)
-            self._texts.append(_json(item).replace("\n", "\n  "))
         self.write(complete=False)
 
     def write(self, *, complete: bool) -> None:
         """Replaces the file atomically: a reader never sees a part of it."""
         skipped = [dataclasses.asdict(item) for item in self.skipped]
-        head = _json({**self._description, "complete": complete, "skipped": skipped})
-        rows = "[\n  " + ",\n  ".join(self._texts) + "\n ]" if self._texts else "[]"
-        head = head.removesuffix("\n}")
-        replace_text(self.path, f'{head},\n "rows": {rows}\n}}\n')
+        replace_file(self.path, {**self._description, "complete": complete, "skipped": skipped, "rows": self.rows})
 
 
 def replace_file(path: Path, content: dict[str, Any]) -> None:
-    replace_text(path, f"{_json(content)}\n")
-
-
-def _json(content: dict[str, Any]) -> str:
     text = json.dumps(content, indent=1, allow_nan=False)
     # Lists of numbers stay on one line, because people read and diff the files.
-    return re.sub(r"\[\n[\d,\s]+\]", lambda found: json.dumps(json.loads(found[0])), text)
+    text = re.sub(r"\[\n[\d,\s]+\]", lambda found: json.dumps(json.loads(found[0])), text)
+    replace_text(path, f"{text}\n")

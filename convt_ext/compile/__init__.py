@@ -3,6 +3,5 @@
 While Dynamo traces, tracing.py replaces routing.py and records an op of traced_ops.py, or of ops.py for an explicit
 precision. Before Inductor compiles a graph, fusion.py rewrites it as choice.py decides for its layers: costs.py
 compares the alternatives in microseconds, measure.py times them on the GPU, readers.py and pointwise.py classify the
-code around a layer, steps.py finds the steps that a kernel runs (traced_epilogues.py). inductor.py defines how the ops
-are compiled.
+code around a layer. traced_epilogues.py has the ops with fused steps. inductor.py defines how the ops are compiled.
 """

@@ -18,9 +18,10 @@ from torch.fx import Graph, Node
 from ..dispatch import planner, precision
 from ..dispatch.geometry import suggests_channels_last
 from ..environment import _extension
+from ..epilogue.steps import lists_of
 from ..tuning import benchmark, choices, files
-from . import costs, inductor, measure, mode, pointwise, readers, steps, traced_ops
-from .costs import Layer, Times
+from . import costs, inductor, measure, mode, pointwise, readers, traced_ops
+from .costs import Layer, Steps, Times
 from .mode import AUTO, BARE, ORIGINAL
 
 # Logs the choices at level INFO, and their times at DEBUG.
@@ -135,7 +136,7 @@ def _site(node: Node, chain: Sequence[Any], may_turn: bool) -> Site:
         problem,
         has_bias=node.args[2] is not None,
         has_steps=bool(chain),
-        steps=steps.of_chain(node, chain),
+        steps=_steps_of(node, chain),
         is_absorbed=not readers.are_opaque(last),
         copies_input=not in_channels_last and readers.has_fixed_strides(source),
         copies_result=not problem.channels_last and readers.need_traced_strides(last),
@@ -145,6 +146,25 @@ def _site(node: Node, chain: Sequence[Any], may_turn: bool) -> Site:
     else:
         times = [costs.known_times(one) for one in problems]
     return Site(node, layer, times[0], times[-1])
+
+
+def _steps_of(node: Node, chain: Sequence[Any]) -> Steps:
+    """Returns the steps of the operations that fusion.py has found after an op. The graph stays as it is."""
+    graph, before = node.graph, set(node.graph.nodes)
+    with graph.inserting_before(node.next):
+        pieces = [piece for _, make_steps in chain for piece in make_steps()]
+    channels = pointwise.value_of(node).shape[1]  # type: ignore[union-attr]
+    operands = [operand for _, operand in pieces if operand is not None]
+    values = [pointwise.value_of(operand) for operand in operands]
+    # A tensor that is made for a step contains an element for each channel.
+    sizes = tuple((channels, 1, 1) if value is None else tuple(value.shape) for value in values)
+    made = [one for one, value in zip(operands, values, strict=True) if value is None]
+    # No kernel runs for a view of a tensor of the graph.
+    are_computed = any(one.target != "view" or pointwise.value_of(one.args[0]) is None for one in made)
+    operations, numbers, _ = lists_of([step._replace(tensor=operand) for step, operand in pieces])  # type: ignore[arg-type]
+    for one in reversed([one for one in graph.nodes if one not in before]):
+        graph.erase_node(one)
+    return Steps(tuple(operations), tuple(numbers), sizes, are_computed)
 
 
 def _problem_of(node: Node) -> planner.Problem:

@@ -7,15 +7,15 @@ estimates. Called by choice.py. Must not know graphs, and launches nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..dispatch import planner
 from ..dispatch.geometry import output_size, result_is_channels_last
 from ..dispatch.precision import cudnn_enabled
-from ..epilogue.steps import CLAMP
+from ..epilogue.steps import ADD, CLAMP, DIVIDE, HAS_TENSOR, LEAKY_RELU, MULTIPLY, SUBTRACT
 from ..tuning import benchmark, choices
 from .mode import BARE, FUSED, ORIGINAL
-from .steps import Steps
 
 # The factor by which convt_ext must be faster than the original: by the cost model, and by measured times. Times are
 # measured on one layer with cold caches, where a gain of 3 % can be a loss inside of a program.
@@ -33,6 +33,49 @@ _FUSED, _SIMPLE_US, _FUNCTION_US = 0.4, 0.7, 2.0
 def margin(is_measured: bool) -> float:
     """Returns the factor by which convt_ext must be faster than the original."""
     return MARGIN_OF_MEASURED if is_measured else MARGIN
+
+
+_ADDEND, _SCALE, _SHIFT, _SCALES, _SHIFTS, _RESULTS, _SLOPES, _FUNCTION, _LAST_SHIFT, _CLAMP, _LAST_SCALE = range(11)
+
+# The places that a step can have in the program of a kernel, by operation and kind of operand. A kernel runs each place
+# once and in this order (kernels/binding/epilogue.cpp).
+_NUMBER, _CHANNEL, _RESULT, _OTHER = range(4)
+_PLACES: dict[tuple[int, int], tuple[int, ...]] = {
+    (ADD, _NUMBER): (_SHIFT, _LAST_SHIFT), (ADD, _CHANNEL): (_ADDEND, _SHIFTS), (ADD, _RESULT): (_RESULTS,),
+    (SUBTRACT, _NUMBER): (_SHIFT, _LAST_SHIFT), (SUBTRACT, _CHANNEL): (_ADDEND, _SHIFTS),
+    (SUBTRACT, _RESULT): (_RESULTS,), (MULTIPLY, _NUMBER): (_SCALE, _LAST_SCALE), (MULTIPLY, _CHANNEL): (_SCALES,),
+    (DIVIDE, _NUMBER): (_SCALE, _LAST_SCALE), (CLAMP, _NUMBER): (_CLAMP,), (LEAKY_RELU, _NUMBER): (_FUNCTION,),
+    (LEAKY_RELU, _CHANNEL): (_SLOPES,),
+}  # fmt: skip
+
+
+class Steps(NamedTuple):
+    """Steps as the ops take them (`lists_of`), with the sizes of the tensors instead of the tensors."""
+
+    operations: tuple[int, ...] = ()
+    numbers: tuple[float, ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
+    are_computed: bool = False  # a kernel computes some of the tensors first, such as the factors of a BatchNorm
+
+    def fit(self, family: str, result_size: Sequence[int]) -> bool:
+        """Returns whether kernels of a family that fuses steps run all steps, so that no pass remains."""
+        sizes, free = iter(self.sizes), 0
+        for operation in self.operations:
+            kind = _kind(next(sizes), result_size) if operation >= HAS_TENSOR else _NUMBER
+            function = operation % HAS_TENSOR
+            places = _PLACES.get((function, kind), (_FUNCTION,) if function > LEAKY_RELU else ())
+            place = next((one for one in places if one >= free), None)
+            if place is None or (place == _RESULTS and family == "window"):
+                return False
+            free = place + 1
+        return True
+
+
+def _kind(size: tuple[int, ...], result_size: Sequence[int]) -> int:
+    padded = (1,) * (4 - len(size)) + size
+    if padded in ((1, result_size[1], 1, 1), (1, 1, 1, 1)):
+        return _CHANNEL
+    return _RESULT if padded == tuple(result_size) else _OTHER
 
 
 class Layer(NamedTuple):

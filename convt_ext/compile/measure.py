@@ -27,8 +27,7 @@ from ..tuning import benchmark
 from ..tuning.choices import FORWARD, find, remember
 from ..tuning.gpu_clock import GpuClock
 from . import traced_ops
-from .costs import Times, known_times
-from .steps import Steps
+from .costs import Steps, Times, known_times
 
 _ROUNDS = 11
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 from harness import program_report, program_rows, program_sets, steps
 from harness.drawn_programs import DRAWN
-from harness.layer_programs import LAYER_PROGRAMS, LayerProgram, layer_of
-from harness.level2 import LEVEL2
+from harness.layer_programs import LAYER_PROGRAMS, LEVEL2, LayerProgram, layer_of
 from harness.programs import PROGRAMS, CLIPSegDecoder, Program
 from torch import nn
 

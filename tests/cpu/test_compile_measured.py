@@ -10,9 +10,8 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_inductor_cache
 
 from convt_ext.compile import choice, costs, measure, mode
-from convt_ext.compile.costs import Layer, Times
+from convt_ext.compile.costs import Layer, Steps, Times
 from convt_ext.compile.mode import BARE, FUSED, ORIGINAL
-from convt_ext.compile.steps import Steps
 from convt_ext.dispatch import planner, routing
 from convt_ext.epilogue import steps as epilogue
 from convt_ext.tuning import benchmark, choices
