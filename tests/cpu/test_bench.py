@@ -77,7 +77,7 @@ def test_rows_have_exactly_the_promised_keys():
 
 @needs_binary
 @pytest.mark.parametrize("layer", [KERNELBENCH[-1], SMALL[-2], SLICES], ids=lambda layer: layer.name)
-def test_gradients_are_ours_where_that_is_asked_for(pretend_gpu, layer):
+def test_gradients_run_convt_ext_with_an_explicit_precision(pretend_gpu, layer):
     shapes = (layer.input_shape, layer.weight_shape, layer.output_shape)
     x, weight, grad_output = (torch.empty(shape, device="cuda") for shape in shapes)
     operands = Operands(x, weight, bias=None, grad_output=grad_output)
@@ -86,7 +86,7 @@ def test_gradients_are_ours_where_that_is_asked_for(pretend_gpu, layer):
         assert our_call(layer, direction, MODES["ieee"], operands)().shape == like.shape
 
 
-def test_ours_gets_the_precision_and_the_layout(monkeypatch):
+def test_convt_ext_gets_the_precision_and_the_layout(monkeypatch):
     calls = []
 
     def recorded(input, weight, bias, *, precision, **arguments):
@@ -98,7 +98,7 @@ def test_ours_gets_the_precision_and_the_layout(monkeypatch):
     assert set(calls) == {("aten", False, False), ("aten", True, False), (None, False, True), (None, True, True)}
 
 
-def test_both_sides_are_timed_by_turns():
+def test_both_sides_are_timed_alternately():
     """The timer receives both calls at once, and each side gets its own time."""
     seen = []
 
@@ -162,7 +162,7 @@ def test_calls_that_are_not_slower_by_three_percent_are_timed_once(by_our_kernel
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_ours_alone_is_timed_once(by_our_kernel, direction):
+def test_convt_ext_without_pytorch_is_timed_once(by_our_kernel, direction):
     row = measure_one((12.0,), with_torch=False, directions=(direction,))
     assert (row["retimed"], row["ours_us"], row["torch_us"], row["first_call_ms"]) == (False, 12.0, None, None)
 
