@@ -185,7 +185,7 @@ def test_transforms_get_pytorchs_operator():
 @pytest.mark.parametrize("leaf", [True, False])
 @pytest.mark.parametrize("asked", [which for n in (1, 2, 3) for which in itertools.combinations(range(3), n)], ids=str)
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_only_what_is_asked_of_the_backward(asked, leaf, create_graph):
+def test_a_backward_computes_only_the_requested_gradients(asked, leaf, create_graph):
     """All three require gradients, and `autograd.grad` or `backward(inputs=...)` wants some of them."""
     roots = leaves(named("k4s2p1"))
     operands = roots if leaf else [tensor * 2 for tensor in roots]
@@ -205,7 +205,7 @@ def test_only_what_is_asked_of_the_backward(asked, leaf, create_graph):
         root.grad = None
 
 
-def test_only_what_is_asked_of_the_second_backward():
+def test_a_second_backward_computes_only_the_requested_gradients():
     x, weight, bias = leaves(named("k4s2p1"))
     result = ours(x, weight, bias, 2, 1, precision="exact")
     grads = torch.autograd.grad(result.square().sum(), (x, weight), create_graph=True)
@@ -220,7 +220,7 @@ def test_only_what_is_asked_of_the_second_backward():
         assert ran == RAN
 
 
-def test_an_operand_that_leads_to_what_is_asked_for_is_computed():
+def test_gradients_that_lead_to_a_requested_one_are_computed():
     x, weight, _ = leaves(named("k4s2p1"))
 
     def gradients_of_weight(call):
@@ -233,7 +233,7 @@ def test_an_operand_that_leads_to_what_is_asked_for_is_computed():
     assert RAN == ["forward"] * 2 + ["grad_input", "grad_weight"] * 2
 
 
-def test_a_backward_inside_of_a_backward_asks_for_itself():
+def test_a_backward_inside_of_a_backward_has_its_own_request():
     x, weight, bias = leaves(named("k4s2p1"))
 
     class Inner(torch.autograd.Function):
@@ -292,7 +292,7 @@ def test_vmap_around_the_backward_of_a_program(which):
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_pytorchs_operator_computes_the_one_gradient_that_is_asked_for(monkeypatch, which):
+def test_pytorchs_operator_computes_only_the_requested_gradient(monkeypatch, which):
     masks = []
     real = directions._convolution_backward
     monkeypatch.setattr(directions, "_convolution_backward", lambda *a: masks.append(a[-1]) or real(*a))

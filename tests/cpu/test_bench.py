@@ -77,7 +77,7 @@ def test_rows_have_exactly_the_promised_keys():
 
 @needs_binary
 @pytest.mark.parametrize("layer", [KERNELBENCH[-1], SMALL[-2], SLICES], ids=lambda layer: layer.name)
-def test_gradients_are_ours_where_that_is_asked_for(pretend_gpu, layer):
+def test_gradients_run_convt_ext_with_an_explicit_precision(pretend_gpu, layer):
     shapes = (layer.input_shape, layer.weight_shape, layer.output_shape)
     x, weight, grad_output = (torch.empty(shape, device="cuda") for shape in shapes)
     operands = Operands(x, weight, bias=None, grad_output=grad_output)
@@ -86,7 +86,7 @@ def test_gradients_are_ours_where_that_is_asked_for(pretend_gpu, layer):
         assert our_call(layer, direction, MODES["ieee"], operands)().shape == like.shape
 
 
-def test_ours_gets_the_precision_and_the_layout(monkeypatch):
+def test_convt_ext_gets_the_precision_and_the_layout(monkeypatch):
     calls = []
 
     def recorded(input, weight, bias, *, precision, **arguments):
@@ -98,7 +98,7 @@ def test_ours_gets_the_precision_and_the_layout(monkeypatch):
     assert set(calls) == {("aten", False, False), ("aten", True, False), (None, False, True), (None, True, True)}
 
 
-def test_both_sides_are_timed_by_turns():
+def test_both_sides_are_timed_alternately():
     """The timer receives both calls at once, and each side gets its own time."""
     seen = []
 

@@ -205,7 +205,7 @@ def test_a_base_is_chosen_with_its_neighbours_and_a_neighbour_with_its_base():
         select_neighbours(["up5"])
 
 
-def test_by_name_half_precision_is_asked_for_too():
+def test_explicit_precisions_include_half():
     requested = [by_name(MODES[name]).requested for name in ("tf32", "tf32x3", "ieee", "bf16", "f16")]
     assert requested == ["convt_ext:tf32", "tf32x3", "exact", "convt_ext:", "convt_ext:"]
     assert by_name(MODES["bf16"]).name == "bf16"
@@ -232,7 +232,7 @@ ROWS = [
     row("w-1", 240.0, 60.0, 200.0),
     row("g=2", 150.0, 50.0, 145.0),  # slower, by less than 5 %
     row("k-1", 65.0, 50.0, 55.0),  # slower, but PyTorch is near the floor
-    row("batch", 24.0, 2.0, 60.0),  # a floor too short to be judged
+    row("batch", 24.0, 2.0, 60.0),  # its floor is too short to count
     row("bias", None, 50.0, 100.0, failure="ours: broken"),
     row("w-1", 500.0, 50.0, 400.0, direction="dw"),  # its base has no row
 ]

@@ -50,7 +50,7 @@ def benchmarked(monkeypatch):
 
 @pytest.fixture
 def numbers(monkeypatch):
-    """The candidates that each op of convt_ext was told to prefer."""
+    """The preferred candidates of each op of convt_ext."""
     seen = []
     for name, place in (("run_forward", 3), ("run_gradients", 3), ("run_recorded", -1)):
         real = getattr(ops, name)

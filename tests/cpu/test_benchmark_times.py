@@ -45,7 +45,7 @@ def run(problem_bytes=1 << 20, with_torch=True):
 
 
 @pytest.mark.parametrize(("theirs", "by_torch"), [(10.0, True), (10.2, True), (10.4, False), (50.0, False)])
-def test_ours_must_win_by_a_margin(monkeypatch, on_no_gpu, theirs, by_torch):
+def test_convt_ext_must_be_faster_by_a_margin(monkeypatch, on_no_gpu, theirs, by_torch):
     times = {4: [12.0, 10.0, 11.0, theirs], 3: [12.0, 10.0, 11.0], 2: [12.0, 10.0]}
     monkeypatch.setattr(benchmark, "_times", lambda calls, *_: list(times[len(calls)]))
     assert run() == Choice(by_torch, 1, 10.0, theirs, MEASURED)
@@ -206,7 +206,7 @@ def test_timer_returns_the_median_of_calls_with_a_flush_before_each(timer):
 
 
 @pytest.mark.parametrize(("milliseconds", "number", "num_blocks"), [(2.0, 20, 5), (50.0, 3, 4)])
-def test_calls_take_turns_and_the_first_turn_too(timer, milliseconds, number, num_blocks):
+def test_calls_alternate_and_so_does_the_first_side(timer, milliseconds, number, num_blocks):
     def call(name):
         timer.order.append(name)
         FakeEvent.clock += milliseconds

@@ -57,7 +57,7 @@ def test_the_fastest_is_taken(pretend, name):
         (math.inf, math.inf, False, False),  # without a kernel
     ],
 )
-def test_ours_are_taken_where_they_are_faster_by_a_margin(pretend, ours_us, torch_us, is_measured, is_ours):
+def test_convt_ext_runs_if_it_is_faster_by_a_margin(pretend, ours_us, torch_us, is_measured, is_ours):
     pretend(Times(ours_us, torch_us, "", None, is_measured))
     assert alternatives(rewritten(layer(bias=False), X)) == [BARE if is_ours else ORIGINAL]
 
@@ -118,7 +118,7 @@ def test_the_program_of_the_original_is_that_of_the_unconverted_model(pretend):
     assert programs[0] == programs[1]
 
 
-def test_a_network_of_ours_is_turned_where_that_is_faster(pretend):
+def test_a_network_is_turned_to_channels_last_if_that_is_faster(pretend):
     model = nn.Sequential(layer(32, 48), nn.ReLU(), layer(48, 32), nn.Tanh())
     x = torch.rand(2, 32, 5, 6)
     for as_traced, in_channels_last, is_turned in ((90.0, 30.0, True), (30.0, 90.0, False)):
@@ -161,7 +161,7 @@ def test_grouped_convolutions_keep_a_network_as_it_is(pretend):
     assert not any(turns(graph))
 
 
-def test_sizes_that_are_symbols_leave_our_op_alone(pretend):
+def test_symbolic_sizes_keep_the_op(pretend):
     pretend(FAST[ORIGINAL])
     model = nn.Sequential(layer(), nn.ReLU())
     assert alternatives(rewritten(model, X, dynamic=True)) == [BARE]
@@ -269,7 +269,7 @@ def test_cache_keys_contain_every_input_of_a_choice(monkeypatch, name):
     assert fusion.Fusion(()).uuid() != before
 
 
-def test_ours_function_is_decided_too(pretend):
+def test_calls_of_the_function_have_a_choice_too(pretend):
     pretend(FAST[ORIGINAL])
     weight = torch.rand(8, 6, 4, 4)
     assert alternatives(rewritten(lambda x: ours(x, weight, stride=2), X)) == [ORIGINAL]

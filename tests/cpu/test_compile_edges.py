@@ -82,7 +82,7 @@ DATA_DEPENDENT = [(Masked(), torch.tensor([True, False, True])), (Cropped(), tor
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
 @pytest.mark.parametrize("precision", [None, "exact"])
 @pytest.mark.parametrize(("module", "chosen"), DATA_DEPENDENT, ids=["batch", "height"])
-def test_sizes_that_hang_on_data(module, chosen, precision, layout):
+def test_data_dependent_sizes(module, chosen, precision, layout):
     operands = torch.randn(3, 4, 5, 6).to(memory_format=layout), torch.randn(4, 6, 3, 3)
     expected = with_gradients(lambda x, weight: module(x, chosen, weight, precision), operands)
     RAN.clear()
@@ -95,7 +95,7 @@ def test_sizes_that_hang_on_data(module, chosen, precision, layout):
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(("module", "chosen"), DATA_DEPENDENT, ids=["batch", "height"])
-def test_export_of_sizes_that_hang_on_data(module, chosen, strict):
+def test_export_of_data_dependent_sizes(module, chosen, strict):
     x, weight = torch.randn(3, 4, 5, 6), torch.randn(4, 6, 3, 3)
     program = torch.export.export(module, (x, chosen, weight, "exact"), strict=strict)
     assert "convt_ext.forward.default" in str(program.graph)

@@ -53,7 +53,7 @@ def is_served(call) -> bool:
     return ran == ["forward"]
 
 
-def test_modules_and_functions_are_served(enabled):
+def test_modules_and_functions_run_convt_ext(enabled):
     x, weight, bias = operands()
     layer = nn.ConvTranspose2d(6, 10, 4, 2, 1)
     assert is_served(lambda: F.conv_transpose2d(x, weight, bias, 2, 1))
@@ -152,7 +152,7 @@ def test_torchscript_and_transforms_have_pytorchs_operator(enabled):
     assert torch.equal(program.module()(torch.ones(1, 6, 5, 5)), expected)
 
 
-def test_compiled_code_is_served_while_it_is_enabled():
+def test_compiled_code_runs_convt_ext_while_it_is_enabled():
     layer, x = nn.ConvTranspose2d(6, 10, 4, 2, 1), torch.ones(1, 6, 5, 5)
     counter = CompileCounterWithBackend("aot_eager")
     program = torch.compile(layer, backend=counter, fullgraph=True)

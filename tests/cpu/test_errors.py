@@ -62,7 +62,7 @@ def test_memory_that_is_there_by_now_is_taken_unless_others_take_it_again(monkey
         ops._raises_as_torch(Op(WORDS, "convt_ext: groups must divide"))._op()
 
 
-def test_an_error_of_an_earlier_kernel_is_asked_of_pytorch(monkeypatch):
+def test_pytorch_reports_the_error_of_an_earlier_kernel(monkeypatch):
     def synchronize():
         raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
 
@@ -130,7 +130,7 @@ def test_by_default_pytorchs_operator_runs_last(cpu_is_gpu, monkeypatch, failing
 @pytest.mark.parametrize(
     ("failing", "light_bytes"), [("run_forward", 0), ("run_gradients", 0), ("run_recorded", routing._LIGHT_BYTES)]
 )
-def test_by_name_the_error_is_the_users(cpu_is_gpu, monkeypatch, failing, light_bytes):
+def test_with_an_explicit_precision_the_error_reaches_the_user(cpu_is_gpu, monkeypatch, failing, light_bytes):
     monkeypatch.setattr(routing, "_LIGHT_BYTES", light_bytes)
     routing.forget()
     monkeypatch.setattr(ops, failing, no_memory)

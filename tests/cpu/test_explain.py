@@ -117,7 +117,7 @@ def test_a_benchmark_that_is_still_to_come_is_part_of_the_reason(in_float32):
 
 
 @needs_binary
-def test_gradients_are_judged_one_by_one(in_float32, monkeypatch):
+def test_each_gradient_has_its_own_choice(in_float32, monkeypatch):
     real = planner.best_plan
 
     def best_plan(problem, direction):
@@ -158,7 +158,7 @@ def test_plan_of_every_case(case, in_float32):
 
 
 @needs_binary
-def test_stricter_class_is_told():
+def test_a_stricter_class_is_reported():
     found = explain(*meta(), precision="tf32x3", device=A100)  # without the engines of Hopper
     assert found.plan["plan"]["requested_precision"] == "tf32x3"
     assert found.plan["plan"]["served_precision"] == "ieee"
@@ -209,7 +209,7 @@ def test_gpu_tensors(pretend_gpu):
 
 
 @needs_binary
-def test_measured_plans_are_told():
+def test_measured_plans_are_reported():
     """A layer of the package's tuning file, and the layer with one more image, which is not in the file."""
     sizes = ((2, 1024, 2, 2), (1024, 512, 4, 4))
     x, weight = (torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes)

@@ -97,7 +97,7 @@ def test_dense_copy_of_one_value_per_image_is_contiguous(batch):
 @given(sizes, strides, sizes, strides, st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64]))
 def test_result_format_is_pytorchs_for_cudnn(x_size, x_stride, weight_size, weight_stride, dtype):
     if x_size[0] > 1 and x_size[1:] == (1, 1, 1):
-        return  # judged by PyTorch after a dense copy, see above
+        return  # PyTorch decides after a dense copy, see above
     with FakeTensorMode():
         x = torch.empty_strided(x_size, x_stride, dtype=dtype, device="cuda")
         weight = torch.empty_strided(weight_size, weight_stride, dtype=dtype, device="cuda")

@@ -186,7 +186,7 @@ def unknown_release(monkeypatch):
         yield
 
 
-def test_a_release_that_cannot_be_taught_has_pytorchs_operator(monkeypatch, unknown_release):
+def test_a_release_of_torch_that_is_not_supported_has_pytorchs_operator(monkeypatch, unknown_release):
     monkeypatch.setattr(inductor, "teach", lambda: getattr(lowering, "no_such_name"))  # noqa: B009
     with pytest.warns(RuntimeWarning, match="does not support this release of torch's compiler.*no_such_name"):
         assert compiled_gradients(torch.channels_last) == set()
@@ -216,7 +216,7 @@ def test_one_channel_with_an_ambiguous_format(layout):
 
 
 @each_layout
-def test_a_batch_that_hangs_on_data(layout):
+def test_a_data_dependent_batch(layout):
     x, weight, _ = named("k4s2p1").tensors()
     x, mask = torch.cat([x, x + 1]).to(memory_format=layout), torch.tensor([True, False, True, True])
     call = lambda x, mask, weight: ours(x[mask].sin(), weight, None, 2).relu()  # noqa: E731

@@ -47,7 +47,7 @@ def test_light_calls_are_recorded_by_torch(monkeypatch, precision):
     assert name_of_node(ours(*operands, 2, 1, precision=precision)) == BY_PYTHON
 
 
-def test_watched_calls_are_not():
+def test_watched_calls_are_recorded_by_python():
     class Watching(TorchDispatchMode):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
             return op(*args, **(kwargs or {}))
@@ -58,7 +58,7 @@ def test_watched_calls_are_not():
 
 @pytest.mark.parametrize("precision", [None, "exact"])
 def test_a_dual_grad_output(precision):
-    """It is differentiated by PyTorch's operator, and refused if kernels of convt_ext are asked for."""
+    """PyTorch's operator differentiates it; an explicit precision refuses it."""
     operands = leaves()
     results = [ours(*operands, 2, 1, precision=precision), F.conv_transpose2d(*operands, 2, 1)]
     assert name_of_node(results[0]) == BY_TORCH

@@ -96,7 +96,7 @@ def test_precisions_have_codes(word, code):
 
 @needs_binary
 @pytest.mark.parametrize(("dtype", "code"), [(torch.float32, 3), (torch.float16, 4), (torch.bfloat16, 4)])
-def test_tensor_cores_of_hopper_are_ours_where_that_is_not_slower(dtype, code, monkeypatch):
+def test_tensor_cores_of_hopper_run_convt_ext_unless_it_is_slower(dtype, code, monkeypatch):
     monkeypatch.setattr(routing.precisions, "class_by_switches", lambda *_: {3: "tf32", 4: "bf16"}[code])
     kb71 = empty((8, 32, 512, 1024), (32, 32, 3, 3), dtype=dtype)
     assert arguments_of(*kb71, stride=1, padding=0)[CODE] == code
@@ -145,7 +145,7 @@ def test_by_default_the_faster_implementation_runs(layer, layout, no_tf32):
 
 @needs_binary
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_by_name_is_ours(dtype):
+def test_precision_half_runs_convt_ext(dtype):
     x, weight = empty((8, 64, 512, 512), (64, 64, 3, 3), dtype=dtype)
     by_default = explain(x, weight, stride=2, padding=1)
     assert (by_default.served_by == "torch") == ("precision='half' runs convt_ext" in by_default.reason)

@@ -249,7 +249,7 @@ def test_tune_measures_a_model_and_keeps_what_it_found(fake_benchmark, tmp_path)
     assert files.read(path) == found
     assert [len(calls) for calls in found.values()] == [5]
     assert all(type(module).__module__ != "convt_ext.modules" for module in model.modules())
-    # In this process it counts at once, and is measured again when asked for.
+    # In this process it applies at once. Another `tune` measures it again.
     x = torch.randn(2, 4, 5, 6)
     converted = convt_ext.convert(model)
     fake_benchmark.clear()

@@ -1,4 +1,4 @@
-"""Installations whose kernels cannot run: an old driver, no driver, a GPU without code, a ROCm build of torch.
+"""Installations with kernels that cannot run: an old driver, no driver, a GPU without code, a ROCm build of torch.
 
 The first call warns and PyTorch's operator runs, in eager and compiled code; an explicit precision raises.
 """
@@ -155,7 +155,7 @@ def test_an_explicit_precision_raises(reason, call):
     assert reason in str(caught.value)
 
 
-def test_explain_tells(reason, fake_gpu):
+def test_explain_reports_it(reason, fake_gpu):
     found = explain(*operands(), stride=2, padding=1)
     assert found.served_by == "torch"
     assert reason in found.reason

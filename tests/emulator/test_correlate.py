@@ -12,7 +12,7 @@ from emulator.calls import H200, Call
 
 KINDS = ("tf32", "f16", "bf16")
 DENSE = Case("dense", "", n=2, c_in=70, c_out=72, h=5, w=24, k=(3, 3), p=(1, 1))
-# Whose rows of grad_output begin between 16 bytes, in planes that are whole vectors.
+# Rows of grad_output are not aligned to 16 bytes, and planes are whole vectors.
 FLAT = Case("flat", "", n=2, c_in=66, c_out=70, h=6, w=16, k=(3, 3))
 STRIDED = Case("strided", "", n=2, c_in=130, c_out=40, h=5, w=16, k=(4, 4), s=(2, 2), p=(1, 1))
 GROUPS = Case("groups", "", n=3, c_in=24, c_out=36, h=7, w=32, k=(2, 5), s=(3, 2), p=(1, 2), op=(0, 1), g=3)
@@ -20,8 +20,8 @@ GROUPS = Case("groups", "", n=3, c_in=24, c_out=36, h=7, w=32, k=(2, 5), s=(3, 2
 PACKED = Case("packed", "", n=2, c_in=70, c_out=40, h=5, w=13, k=(3, 3), p=(1, 1))
 PACKED_GY = Case("packed_gy", "", n=2, c_in=40, c_out=70, h=4, w=16, k=(4, 4), s=(2, 2), p=(1, 1), op=(0, 1))
 CASES = (DENSE, FLAT, STRIDED, GROUPS, PACKED, PACKED_GY)
-# In channels_last, where some kernels read pixels as they lie: of one box of columns and of several, of rows whose
-# eight pixels share a step with the next row's, and of groups that are packed.
+# In channels_last some kernels read pixels without packing: one box of columns and several, rows that share a step of
+# eight pixels with the next row, and packed groups.
 PIXELS = dataclasses.replace(DENSE, name="pixels", layout="channels_last", c_in=136)
 PIXELS_STRIDED = dataclasses.replace(
     STRIDED, name="pixels_strided", layout="channels_last", h=4, w=20, k=(3, 5), s=(2, 3)
@@ -31,7 +31,7 @@ PIXELS_DILATED = dataclasses.replace(
 )
 PIXELS_PACKED = dataclasses.replace(GROUPS, name="pixels_packed", layout="channels_last", c_in=15, c_out=30)
 PIXELS_GROUPS = dataclasses.replace(GROUPS, name="pixels_groups", layout="channels_last", c_out=72)
-# Of 32 and of 16 output channels, of which a warpgroup's products have several parts: rows of taps in channels_last.
+# With 32 and 16 output channels the products of a warpgroup have several splits: rows of taps in channels_last.
 FEW = Case("few", "", n=2, c_in=20, c_out=30, h=5, w=16, k=(4, 7), s=(2, 1), p=(1, 2))
 FEWER = Case("fewer", "", n=2, c_in=20, c_out=32, h=6, w=24, k=(3, 5), s=(1, 2), p=(1, 2), g=2)
 FEW_PIXELS = dataclasses.replace(FEW, name="few_pixels", layout="channels_last", c_in=24, c_out=24)
@@ -50,7 +50,7 @@ def call_of(case: Case, kind: str) -> Call:
 
 
 def few_plans(emulated, call: Call) -> dict[tuple, int]:
-    """The best plan of every kernel and of everything that its warpgroups can share."""
+    """Returns the best plan of each kernel and of each way to divide work between its warpgroups."""
     found: dict[tuple, int] = {}
     for number, (kernel, tile, *_) in enumerate(emulated.plans(call.problem(), H200, call.engine)):
         shape = tile["rows"] % 2 == 0 and tile["columns"] % 16 == 0
@@ -60,7 +60,7 @@ def few_plans(emulated, call: Call) -> dict[tuple, int]:
 
 
 def check_every_plan(emulated, call: Call) -> list[tuple]:
-    """Those of `few_plans`, exactly, and the gradient of the bias where they give it. Their keys."""
+    """Runs `few_plans`, which must be exact, with the gradient of the bias if they compute it. Returns their keys."""
     expected, of_bias = call.expected(), call.y.double().sum((0, 2, 3))
     plans = few_plans(emulated, call)
     for turn, (key, number) in enumerate(plans.items()):
@@ -111,7 +111,7 @@ def test_few_output_channels(emulated, case, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", [*CASES, PIXELS, PIXELS_STRIDED], ids=lambda case: case.name)
 def test_nan_reaches_the_weights_that_have_it(emulated, case, kind):
-    """In corners, where taps end outside of an image, and behind which a strip has no more pixels."""
+    """NaN is in corners, where taps end outside of an image and strips end."""
     for operand, place in (("x", (0, 0, 0, 0)), ("x", (1, -1, -1, -1)), ("y", (0, 1, 0, 0)), ("y", (1, -1, -1, -1))):
         call = call_of(case, kind)
         reached = call.spread_nan(operand, [place])

@@ -39,7 +39,7 @@ def few_tiles(emulated, call: Call, kernels: str) -> list[int]:
 
 
 def draw_call(emulated, family, draw: Random) -> tuple[Call, int]:
-    """A problem that the family serves, and one of its plans."""
+    """Draws a problem that the family supports, and one of its plans."""
     while True:
         kind = draw.choice(family.classes)
         case = family.draw(draw, 4 if kind.startswith("tf32") else 8)

@@ -15,10 +15,10 @@ from emulator.calls import CLASSES, H200, Call, in_format
 
 pytestmark = pytest.mark.slow(seconds=1)
 
-ONE_SM = (90, 1, *H200[2:])  # whose one CTA has all tiles; on many SMs each has one
+ONE_SM = (90, 1, *H200[2:])  # one CTA runs all tiles; on many SMs each CTA runs one
 DIRECTIONS = ("forward", "grad_input")
-# How the source comes, where a tensor map describes it but for its address, and where none does.
-WITH_MAP, WITHOUT_MAP = {"as it lies", "gathered"}, {"gathered", "packed"}
+# Ways to load the source if a tensor map can describe it (the address may be unaligned), and if none can.
+WITH_MAP, WITHOUT_MAP = {"direct", "gathered"}, {"gathered", "packed"}
 SEVERAL_TILES = Case("several_tiles", "", n=2, c_in=96, c_out=72, h=5, w=9, k=(3, 2), s=(2, 2), p=(1, 0))
 
 
@@ -29,15 +29,15 @@ def call_of(case: Case, direction: str, kind: str, **others) -> Call:
 
 
 def few_plans(emulated, call: Call, gpu=ONE_SM) -> dict[tuple, int]:
-    """One of each kernel and of each way to bring operands and results: of few tiles, whose CTA is alone.
+    """Returns a plan of few tiles and without clusters for each kernel and each way to load and store.
 
-    On several SMs only those that divide tiles.
+    On several SMs only plans that split tiles.
     """
     found: dict[tuple, tuple[int, int]] = {}
     known = emulated.plans(call.problem(), gpu, call.engine)
     for number in call.plans(emulated, gpu):
         kernel, tile, *_ = known[number]
-        source = "gathered" if tile["gathers"] else "packed" if tile["packs_source"] else "as it lies"
+        source = "gathered" if tile["gathers"] else "packed" if tile["packs_source"] else "direct"
         key = (kernel, source, tile["direct"], tile["staged"])
         if tile["splits"] == 1 and (tile["parts"] > 1) == (gpu is not ONE_SM):
             found[key] = min(found.get(key, (2**31, 0)), (tile["num_tiles"], number))
@@ -53,7 +53,7 @@ def run(emulated, call: Call, number: int, turn: int, gpu=ONE_SM, **others) -> t
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("weight", [torch.contiguous_format, torch.channels_last], ids=["OIHW", "OHWI"])
 def test_every_kernel(emulated, direction, kind, weight):
-    """And weights that are packed and that are brought as they lie, results from registers and by shared memory."""
+    """Weights are packed or not; results are stored from registers or through shared memory."""
     call = call_of(SEVERAL_TILES, direction, kind)
     call.weight = call.weight.contiguous(memory_format=weight)
     expected, plans = call.expected(), few_plans(emulated, call)
@@ -70,7 +70,7 @@ def test_every_kernel(emulated, direction, kind, weight):
 @pytest.mark.parametrize("kind", ["tf32", "f16", "bf16"])
 @pytest.mark.parametrize("size", [(19, 70), (16, 8)], ids=str)
 def test_taps_of_a_box_read_by_descriptors(emulated, direction, kind, size):
-    """Blocks of 64 positions in a row or of eight rows; of few channels, whose taps share barriers, and of more."""
+    """Blocks of 64 positions are in one row or in eight rows. With few channels taps share barriers."""
     found = set()
     for turn, channels in enumerate((16, 40)):
         case = dataclasses.replace(SEVERAL_TILES, c_in=channels, c_out=channels, h=size[0], w=size[1], k=(3, 5))
@@ -88,8 +88,8 @@ def test_taps_of_a_box_read_by_descriptors(emulated, direction, kind, size):
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_taps_with_boxes_of_their_own(emulated, kind):
-    """Of results of one position, in one dimension and in both; taps that no position reads inside of the source."""
+def test_a_box_per_tap(emulated, kind):
+    """Results have one position along one axis or both; some taps read no position inside of the source."""
     for turn, (size, padding) in enumerate((((1, 1), (0, 1)), ((1, 6), (1, 0)))):
         case = dataclasses.replace(SEVERAL_TILES, n=5, h=size[0], w=size[1], k=(4, 3), s=(1, 2), p=padding)
         call = call_of(case, "grad_input", kind)
@@ -110,12 +110,12 @@ GROUPS = Case("groups", "", n=3, c_in=48, c_out=120, h=5, w=9, k=(3, 2), s=(2, 2
     "channels", [(48, 120), (27, 75), (36, 60)], ids=["of whole vectors", "odd", "of vectors of float32"]
 )
 def test_groups_and_any_channels(emulated, direction, kind, channels):
-    """Whose vectors of 16 bytes have other channels behind them, or nothing."""
+    """Vectors of 16 bytes are followed by other channels or by nothing."""
     for turn, groups in enumerate((1, 3)):
         call = call_of(dataclasses.replace(GROUPS, g=groups, c_in=channels[0], c_out=channels[1]), direction, kind)
         expected, plans = call.expected(), few_plans(emulated, call)
-        lie = all(c // groups % (16 // call.x.element_size()) == 0 for c in channels)
-        assert {source for _, source, *_ in plans} >= (WITH_MAP if lie else WITHOUT_MAP)
+        is_aligned = all(c // groups % (16 // call.x.element_size()) == 0 for c in channels)
+        assert {source for _, source, *_ in plans} >= (WITH_MAP if is_aligned else WITHOUT_MAP)
         for key, number in list(plans.items())[turn::6]:
             assert torch.equal(run(emulated, call, number, turn), expected), key
 
@@ -124,7 +124,7 @@ def test_groups_and_any_channels(emulated, direction, kind, channels):
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("of_source", [False, True], ids=["NCHW source", "NHWC source"])
 def test_layouts_may_differ(emulated, direction, kind, of_source):
-    """NCHW results, whose neighbours in memory are positions, of either source; NHWC results of an NCHW source."""
+    """NCHW results of either source, and NHWC results of an NCHW source."""
     case = dataclasses.replace(GROUPS, layout="channels_last" if of_source else "contiguous")
     for turn, (groups, of_result) in enumerate(((1, False), (3, False), (1, not of_source))):
         call = Call.of(dataclasses.replace(case, g=groups), direction, kind, of_result)
@@ -163,14 +163,14 @@ def test_the_last_element_of_an_expanded_source(emulated, direction, kind, axes)
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_reaches_the_sums_that_have_it(emulated, direction, kind):
-    """From a corner, where taps end outside, and in channels behind which a stage has others' zeros."""
+    """NaN is in a corner, where taps end outside, and in the last channels of a stage."""
     check_nan(emulated, call_of(SEVERAL_TILES, direction, kind), direction, ((0, 0, 0, 0), (1, 71, 4, 8)))
 
 
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_stays_in_its_group(emulated, direction, kind):
-    """Whose channels' vectors are followed by another group's in memory, or once packed by nothing."""
+    """The next group follows a group's channels in memory; after packing nothing follows."""
     call = call_of(dataclasses.replace(GROUPS, c_in=60, c_out=60), direction, kind)
     check_nan(emulated, call, direction, ((0, 19, 0, 0), (1, 20, 4, 8), (2, 59, 1, 1)))
 
@@ -184,9 +184,9 @@ def check_nan(emulated, call: Call, direction: str, places) -> None:
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_epilogue(emulated, kind, channels_last):
-    """Of results that lie between each other's phases, from registers and by shared memory; of groups, in NCHW."""
+    """Results have interleaved phases, and are stored from registers or through shared memory; groups are in NCHW."""
     call = call_of(SEVERAL_TILES, "forward", kind)
-    if not channels_last:  # of whose rows 16 bytes are neighbours
+    if not channels_last:  # rows are multiples of 16 bytes
         call = dataclasses.replace(
             Call.of(dataclasses.replace(GROUPS, w=8), "forward", kind, False), engine="nhwc_sm90a"
         )
@@ -198,10 +198,10 @@ def test_epilogue(emulated, kind, channels_last):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("sms", [3, 60])
-def test_parts_of_tiles(emulated, kind, direction, sms):
-    """Of all tiles, or of those behind whole waves: the CTA that comes last stores the sum, with bias, in its place.
+def test_splits_of_tiles(emulated, kind, direction, sms):
+    """All tiles are split, or those after the last full wave. The last CTA to arrive stores the result with the bias.
 
-    Sources as they lie, gathered and packed; results of channels_last and of NCHW.
+    Sources are loaded directly, gathered and packed; results are in channels_last and in NCHW.
     """
     gpu = (90, sms, *H200[2:])
     case = Case("parts", "", n=2, c_in=260, c_out=264, h=7, w=22, k=(2, 3), s=(1, 1), p=(0, 1))
@@ -218,5 +218,5 @@ def test_parts_of_tiles(emulated, kind, direction, sms):
             assert torch.equal(run(emulated, call, number, turn, gpu), expected), known[number]
             found.add((tile["num_tiles"] > sms, tile["gathers"], tile["packs_source"]))
     assert {whole for whole, *_ in found} == {sms == 3}
-    # Where all tiles are divided, of several ways to bring float32.
+    # If all tiles are split, float32 sources are loaded in several ways.
     assert len(found) > (sms == 3 and kind in ("tf32", "tf32x3"))

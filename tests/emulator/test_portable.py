@@ -23,7 +23,7 @@ SMALL = [case for case in CASES if products(case) * case.g <= 60_000]
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_cases(emulated, case, direction):
-    """In both formats, each in one class and by one plan: other cases have the others."""
+    """Each case runs in both formats, in one class and with one plan; other cases draw other classes and plans."""
     draw = Random(f"{case.name} {direction}")
     for channels_last in (False, True):
         call = Call.of(case, direction, draw.choice(CLASSES), channels_last)
@@ -56,7 +56,7 @@ def test_random_problems(emulated, seed):
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_every_plan(emulated, direction, kind):
-    """Of a layer that fills several tiles of most instances, in both formats of its tensors."""
+    """The layer fills several tiles of most instances, in both formats."""
     case = Case(
         "several_tiles", "", n=3, c_in=72, c_out=72, h=6, w=9, k=(3, 2), s=(2, 2), p=(1, 0), layout="channels_last"
     )
@@ -78,7 +78,7 @@ def test_every_plan(emulated, direction, kind):
 @pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_batches_in_several_launches(emulated, direction, images):
-    """As when the packed operands of all images would take too much memory; the last launch has fewer images."""
+    """As if the packed operands of all images needed too much memory; the last launch has fewer images."""
     case = Case("batch", "", n=3, c_in=5, c_out=6, h=4, w=5, k=(3, 3), s=(2, 1))
     call = Call.of(case, direction, "tf32")
     expected, number = call.expected(), next(call.plans(emulated))
@@ -86,14 +86,14 @@ def test_batches_in_several_launches(emulated, direction, images):
 
 
 def nearest_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    """The nearest number of ten bits behind the point, of two equally near ones that further from zero."""
+    """Rounds to a mantissa of ten bits, ties away from zero."""
     return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_tf32_is_rounded_to_nearest(emulated, direction, channels_last):
-    """Whether operands are packed or read as they lie: products of the rounded numbers, in sums of float32."""
+    """Packed and unpacked operands give products of the rounded numbers, accumulated in float32."""
     case = Case(
         "rounding", "", n=2, c_in=32, c_out=32, h=6, w=6, k=(3, 3), s=(2, 2), bias=False, layout="channels_last"
     )
@@ -122,7 +122,7 @@ def test_nan_reaches_the_sums_that_have_it(emulated, direction, kind, channels_l
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("images", [0, 1])
 def test_epilogue(emulated, kind, channels_last, images):
-    """On results that lie between each other's phases, in groups and in several launches."""
+    """Results have interleaved phases, groups and several launches."""
     call = Call.of(BY_NAME["groups_uneven"], "forward", kind, channels_last)
     steps, expected = call.with_epilogue()
     for number in call.plans(emulated):

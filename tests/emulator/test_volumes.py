@@ -187,7 +187,7 @@ def test_nan_reaches_exactly_its_results(emulated, oracle, layer, direction):
 @pytest.mark.parametrize("direction", [0, 1, 2], ids=["forward", "grad_input", "grad_weight"])
 @pytest.mark.parametrize("seed", range(6 if PROFILE == "ci" else 12))
 def test_random_problems(emulated, oracle, seed, direction):
-    """The documented bits; sums of integers for the gradient of the weight, whose order depends on the plan."""
+    """Results have the documented bits. The order of gradients of the weight depends on the plan: sums of integers."""
     draw = Random(f"{seed} {direction}")
     layer, kind = random_layer(draw, 60_000), draw.choice(list(EXACT_CLASSES))
     call = Volume.of(layer, direction, kind, draw.random() < 0.5, integers=direction == 2)

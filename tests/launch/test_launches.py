@@ -106,7 +106,7 @@ def test_slabs_of_many_weights_are_added_four_at_a_time(launch_module):
     wide = (1, 64, 64, (4, 16), (9, 10), 1, (4, 4))
     assert last_kernels("correlate_sm90a", *wide) == {"add_taps"}
     assert last_kernels("correlate_sm90a", *wide[:4], (9, 11), *wide[5:]) == {"add_few_slabs together"}
-    # Slabs of the portable engine lie as the result does.
+    # Slabs of the portable engine have the strides of the result.
     assert last_kernels("portable", 1, 256, 192, (4, 16), 2, 2) == {"add_few_slabs together"}
 
 

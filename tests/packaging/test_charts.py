@@ -87,7 +87,7 @@ def by_dtype(mode, *pairs):
     return [program(mode, dtype, *pair) for dtype, pair in zip(("float32", "bfloat16"), pairs, strict=True)]
 
 
-# Result files beside those of `tree`, and what README.md then states.
+# Result files in addition to those of `tree`, and statements of README.md for them.
 FIGURES = {
     "the least": (
         lambda tool: {},

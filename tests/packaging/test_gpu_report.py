@@ -198,8 +198,8 @@ def test_shards_side_by_side_make_one_report(tmp_path, gpu_shards, capsys, numbe
     assert "1 passed" in printed
 
 
-def test_shards_draw_from_one_seed(tmp_path, gpu_shards, capsys, monkeypatch):
-    """A new one in each run, or the one that was asked for."""
+def test_shards_share_one_seed(tmp_path, gpu_shards, capsys, monkeypatch):
+    """It is a new one in each run unless the variable sets it."""
     path = tmp_path / "report.json"
     monkeypatch.delenv("CONVT_TEST_SEED", raising=False)
     seeds = []

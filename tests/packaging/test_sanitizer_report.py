@@ -1,4 +1,4 @@
-"""The sanitizers' report: written tool by tool, never losing an error, and about what the tools judge alone."""
+"""The sanitizers' report: each tool updates it, errors stay, and its digest covers only what the tools check."""
 
 from __future__ import annotations
 

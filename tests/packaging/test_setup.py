@@ -130,7 +130,7 @@ def test_flags_of_a_build(words_of_a_build, tmp_path):
 
 
 @pytest.mark.parametrize("switches", [{}, {"CONVT_EXT_FAST_COMPILE": "1"}], ids=["optimized", "fast"])
-def test_a_fast_compilation_is_asked_for_and_told(words_of_a_build, switches):
+def test_a_fast_compilation_is_reported(words_of_a_build, switches):
     words = words_of_a_build(**switches)
     assert ("--Ofast-compile=max" in words["nvcc"]) == bool(switches)
     assert f'-DCONVT_OPTIMIZED="{"false" if switches else "true"}"' in words["cxx"]
@@ -224,7 +224,7 @@ except SystemExit as error:
 else:
     raise AssertionError("it compiles")
 """
-# Whatever this machine has, the build is told that no folder is a toolkit.
+# The build finds no toolkit, even if this machine has one.
 NO_NVCC = "from pathlib import Path\nPath.is_file = lambda self, _is=Path.is_file: _is(self) and self.name != 'nvcc'"
 # The release of the toolkit, what happens before, variables, and words of the message.
 MESSAGES = [

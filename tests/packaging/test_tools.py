@@ -58,7 +58,7 @@ def make_wheel(index: Path, name: str, version: str, needs: str = "") -> None:
 
 @pytest.fixture
 def fresh_python(tmp_path, monkeypatch):
-    """A virtual environment whose pip has one index, in a folder, and nothing of this machine's settings."""
+    """A virtual environment. Its pip has one index, in a folder, and no settings of this machine."""
     for name, value in {"CONFIG_FILE": "/dev/null", "FIND_LINKS": "", "EXTRA_INDEX_URL": "", "CONSTRAINT": ""}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
     monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "usual").as_uri())
@@ -68,7 +68,7 @@ def fresh_python(tmp_path, monkeypatch):
 
 
 def test_torch_alone_comes_from_its_index(tools, tmp_path, monkeypatch, fresh_python):
-    """It may have newer files of any name, and the usual index a newer torch: neither is asked for the other's."""
+    """Its index may have newer files of other packages, and the usual index a newer torch. pip ignores both."""
     install = tools("install_torch").install
     monkeypatch.setenv("TORCH_CPU_INDEX", (tmp_path / "torchs").as_uri())
     make_wheel(tmp_path / "torchs", "torch", "2.13.0+cpu", "needed")

@@ -103,7 +103,7 @@ def test_metadata(metadata):
     assert metadata.get_payload().strip() == (CHECKOUT / "README.md").read_text().strip()
 
 
-def test_the_version_is_said_once():
+def test_every_version_is_the_same():
     public, _, _ = importlib.metadata.version("convt_ext").partition("+")
     assert public == convt_ext.__version__ == convt_ext.build_info()["version"]
     assert f"## {convt_ext.__version__}" in (CHECKOUT / "CHANGELOG.md").read_text()

@@ -1,4 +1,4 @@
-"""The planner's memory: what it keeps of a problem's candidates, how much of it, and what goes first."""
+"""The plan cache: the candidates that it keeps for a problem, its size, and the order of eviction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plan.layers import LAYERS
 from plan.problems import DEVICES, FLOAT32, FLOAT64, H200, from_row, problems
 from plan.profile import few_problems
 
-# What a call may lack beside memory: tensors that begin on 16 bytes.
+# A call may have tensors that are not aligned to 16 bytes.
 VECTORS = ("source_on_vectors", "weight_on_vectors", "result_on_vectors")
 NEEDS = ("workspace_bytes", *VECTORS)
 
@@ -22,14 +22,14 @@ def needs(plan) -> set[str]:
 
 
 def first(plans, missing: tuple[str, ...], free: float):
-    """The plan that a call takes, of tensors that begin between vectors as said and with so many bytes to spare."""
+    """Returns the plan of a call without these alignments and with this many free bytes."""
     fitting = (plan for plan in plans if not needs(plan) & set(missing) and plan["workspace_bytes"] <= free)
     return next(fitting, None)
 
 
 @few_problems
 @given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
-def test_calls_find_the_plans_that_they_may_come_to(plan_module, problem, device):
+def test_the_cache_keeps_every_plan_that_a_call_may_need(plan_module, problem, device):
     keys = (*NEEDS, "kernel", "estimate_us")
     candidates = [{key: plan[key] for key in keys} for plan in plan_module.candidates(problem, DEVICES[device])]
     remembered = plan_module.cached_plans(problem, DEVICES[device])
@@ -39,11 +39,11 @@ def test_calls_find_the_plans_that_they_may_come_to(plan_module, problem, device
         assert first(plans, missing, inf) == first(candidates, missing, inf)
         for free in {0, *(plan["workspace_bytes"] for plan in candidates)}:
             wanted, found = first(candidates, missing, free), first(plans, missing, free)
-            # Among plans of nearly the same workspace one stands for all: a quarter less does not make another.
+            # The cache keeps one of several plans with similar workspaces, within a quarter.
             assert found == wanted or wanted["workspace_bytes"] > 0
             assert found is not None or first(candidates, missing, free / 4) is None
     every = [first(plans, missing, free) for missing in _subsets() for free in _levels(plans)]
-    assert all(plan in every for plan in plans), "a plan that no call comes to"
+    assert all(plan in every for plan in plans), "a plan that no call needs"
 
 
 def _subsets():
@@ -57,14 +57,14 @@ def _levels(plans):
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("precision", [0, 3])
 def test_a_forward_call_always_has_a_plan_without_needs(plan_module, name, precision):
-    """A workspace that finds no memory, and tensors between vectors, are served all the same."""
+    """The last plan needs neither a workspace nor aligned tensors."""
     plans = plan_module.cached_plans(from_row(*LAYERS[name], precision=precision), H200).plans
     assert not needs(plans[-1])
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64])
-def test_the_cache_tells_devices_apart(plan_module, dtype):
-    """Planning reads every number of a device: one that differs in any has plans of its own."""
+def test_the_cache_distinguishes_devices(plan_module, dtype):
+    """Planning reads every number of a device, so a device that differs in one of them has its own plans."""
     problem = from_row(*LAYERS["fcn8s"], dtype=dtype)
     others = [75, 66, 65536, 116736, 1000, 2000]
     for device in [H200, *([*H200[:i], other, *H200[i + 1 :]] for i, other in enumerate(others))]:
@@ -72,8 +72,8 @@ def test_the_cache_tells_devices_apart(plan_module, dtype):
         assert plan_module.cached_plans(problem, device).plans[0]["estimate_us"] == first["estimate_us"]
 
 
-def test_what_was_not_asked_for_longest_goes_first(plan_module):
-    """And never more is held than is said: a process that meets ever new shapes does not grow."""
+def test_the_least_recently_used_entry_is_evicted_first(plan_module):
+    """The cache stays within its limit, so that a process with ever new shapes does not grow."""
     used = plan_module.cached_plans(from_row(1, 1, 1, (1, 1), (1, 1)), H200)
     unused = plan_module.cached_plans(from_row(1, 1, 1, (1, 2), (1, 1)), H200)
     for batch in range(2, 4000):
@@ -88,7 +88,7 @@ def test_what_was_not_asked_for_longest_goes_first(plan_module):
 @few_problems
 @given(problem=problems(dtypes=True), device=st.sampled_from(sorted(DEVICES)))
 def test_the_choice_alone_is_the_first_of_all_plans(plan_module, problem, device):
-    """Searched for with less effort, and remembered apart from the others."""
+    """The search is shorter, and the cache keeps the choice separately."""
     choice = plan_module.cached_choice(problem, DEVICES[device])
     plans = plan_module.cached_plans(problem, DEVICES[device]).plans
     assert choice.plans == plans[:1]
@@ -98,7 +98,7 @@ def test_the_choice_alone_is_the_first_of_all_plans(plan_module, problem, device
 @few_problems
 @given(problem=problems(dtypes=True), preferred=st.integers(0, 40))
 def test_a_preferred_candidate_comes_first(plan_module, problem, preferred):
-    """And behind it what serves a call that cannot have it; a number that the problem does not have counts as 0."""
+    """Plans for calls that cannot use it follow. A number without a candidate counts as 0."""
     keys = (*NEEDS, "kernel", "estimate_us")
     candidates = [{key: plan[key] for key in keys} for plan in plan_module.candidates(problem, H200)]
     plans = plan_module.cached_plans(problem, H200, preferred).plans
@@ -118,7 +118,7 @@ def test_contenders_are_few_and_of_several_kernels(plan_module, problem, most):
     assert numbers[0] == 0
     assert len(numbers) == len(set(numbers)) <= most
     assert all(candidates[number]["estimate_us"] <= 2.5 * candidates[0]["estimate_us"] + 4 for number in numbers)
-    # Nobody is left out for another tile of the same kernel that is not estimated to be better.
+    # No candidate is dropped for another tile of its kernel with a larger estimate.
     for number in range(len(candidates)):
         if number not in numbers and len(numbers) == most:
             worse = [one for one in numbers[1:] if candidates[one]["kernel"] == candidates[number]["kernel"]]

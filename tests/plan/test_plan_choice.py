@@ -71,7 +71,7 @@ def test_large_problems_are_planned_quickly(plan_module, name, device):
     [(dtype, precision) for dtype in (FLOAT64, FLOAT16, BFLOAT16) for precision in (ATEN, TF32X3, TF32)],
 )
 def test_a_class_without_a_kernel_is_an_error(plan_module, dtype, precision):
-    """Never a silent fall-through to another order of the sums."""
+    """The planner never falls back to another order of accumulation silently."""
     problem = make_problem(1, 2, 2, make_axis(3, 3), make_axis(3, 3), dtype=dtype, precision=precision)
     for call in (plan_module.choose, plan_module.candidates, plan_module.to_json):
         with pytest.raises(ValueError, match=r"precision '(aten|tf32x3|tf32)' is defined for float32"):

@@ -1,5 +1,5 @@
-"""What holds for the plans of every family: they can be launched, serve the class, direction, format and GPU, and come
-in the order of their estimates."""
+"""Properties of the plans of every family: they can be launched, support the class, direction, format and GPU, and are
+sorted by their estimates."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_candidate(plan_module, problem, device, direction):
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_family(plan_module, run_seed, family):
-    """Of problems that it serves, in both formats; GPUs without its instructions have none."""
+    """Problems that the family supports have its plans, in both formats; GPUs without its instructions have none."""
     offered = 0
     for kind in family.classes:
         draw = Random(f"{run_seed} {family.name} {kind}")
@@ -79,8 +79,8 @@ def test_layers(plan_module, name):
 
 
 @pytest.mark.parametrize("engine", ["rows_sm90a", "nhwc_sm90a", "patch_sm90a"])
-def test_few_tiles_are_shared(plan_module, engine):
-    """By the CTAs of clusters, with fewer tiles than half of the SMs."""
+def test_clusters_share_few_tiles(plan_module, engine):
+    """CTAs of clusters share tiles if there are fewer than half as many tiles as SMs."""
     layers = {"rows_sm90a": (1, 256, 128, 32, 4, 2, 1), "nhwc_sm90a": (128, 512, 256, 4, 4, 2, 1),
               "patch_sm90a": (1, 64, 128, 9, 2, 2)}  # fmt: skip
     found = set()

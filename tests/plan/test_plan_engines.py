@@ -26,10 +26,10 @@ def test_sources_without_a_tensor_map_are_gathered_or_packed(plan_module, channe
     """Pixels and their groups begin on 16 bytes: here on four numbers."""
     problem = layer(4, *channels, 32, 4, 2, 1, 0, groups, precision=TF32) | {"direction": direction}
     k_channels = channels[direction == GRAD_INPUT]
-    lies = k_channels % (4 * groups) == 0
+    is_aligned = k_channels % (4 * groups) == 0
     found = {(plan["gathers"], plan["packs_source"]) for plan in nhwc_plans(plan_module, problem)}
-    assert found >= {(False, False) if lies else (False, True)}  # who lies on 16 bytes may begin elsewhere
-    assert found <= {(True, False), (False, not lies)}
+    assert found >= {(False, False) if is_aligned else (False, True)}  # an aligned pixel may begin at another address
+    assert found <= {(True, False), (False, not is_aligned)}
 
 
 def test_large_sources_are_not_packed(plan_module):
@@ -50,7 +50,7 @@ def test_weights_are_copied_without_packing_if_their_source_channels_are_contigu
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
 def test_results_of_one_position_have_a_box_for_each_tap(plan_module, kind, channels_last):
-    """DCGAN's first layer, whose gradient reads 16 places for each of its positions: no box of all taps has room."""
+    """In DCGAN's first layer a position of the gradient reads 16 places, so no box of all taps fits."""
     dtype, precision = CLASSES_WITH_TF32X3[kind]
     row = (64, 104, 512, 1, 4)
     problem = layer(*row, dtype=dtype, precision=precision, channels_last=channels_last) | {"direction": GRAD_INPUT}
@@ -62,13 +62,13 @@ def test_results_of_one_position_have_a_box_for_each_tap(plan_module, kind, chan
 @pytest.mark.parametrize("kind", CLASSES_WITH_TF32X3)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_the_last_wave_is_divided(plan_module, direction, kind):
-    """300 tiles of 128 x 128 results are two waves of 132 and 36 tiles, of which three parts are 108."""
+    """300 tiles of 128 x 128 results are two waves of 132 and 36 tiles; 36 tiles in three splits are 108."""
     dtype, precision = CLASSES_WITH_TF32X3[kind]
     problem = layer(1, 768, 768, 80, 3, 1, 1, dtype=dtype, precision=precision) | {"direction": direction}
     plans = nhwc_plans(plan_module, problem)
     found = [plan for plan in plans if plan["num_tiles"] == 300 and plan["parts"] > 1]
     assert {(plan["parts"], plan["divided"], plan["num_blocks"]) for plan in found} == {(3, 36, 132)}
-    # Whole ones stay candidates, which measurements may prefer.
+    # Plans without splits stay candidates, which measurements may prefer.
     assert {plan["kernel"] for plan in found} & {plan["kernel"] for plan in plans if plan["parts"] == 1}
 
 
@@ -81,8 +81,8 @@ def correlate_plans(module, problem, direction=GRAD_WEIGHT):
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize(("half", "dtype"), [(4, BFLOAT16), (TF32, FLOAT32)])
-def test_first_rows_and_columns_are_added_up_apart(plan_module, half, dtype, channels_last):
-    """Where they are few of many, and no counted tap has them."""
+def test_plans_compute_the_gradient_of_the_bias_where_few_rows_are_uncovered(plan_module, half, dtype, channels_last):
+    """Rows and columns that no counted tap covers are summed separately."""
 
     def gives(*row, **options) -> bool:
         layer = from_row(*row, precision=half, dtype=dtype, channels_last=channels_last, **options)
@@ -99,7 +99,7 @@ def test_first_rows_and_columns_are_added_up_apart(plan_module, half, dtype, cha
 
 
 def test_rows_between_vectors(plan_module):
-    """Of grad_output, where no tap reads beside its row, they are parts of planes that are whole vectors. Others are
+    """Rows of grad_output are not packed if no tap reads beyond its row and planes are whole vectors. Other rows are
     packed, up to 2^28 elements of an image."""
     tf32, half = {"precision": TF32}, {"dtype": BFLOAT16, "precision": HALF}
 
@@ -110,7 +110,7 @@ def test_rows_between_vectors(plan_module):
     assert packed(2, 64, 64, 66, 3, 1, 1, **tf32) == {(True, True)}  # 66 x 66, with padding
     assert packed(2, 64, 64, 64, (5, 4), 1, (1, 1), **tf32) == {(False, True)}  # 66 x 65, with padding
     assert packed(2, 64, 64, 64, 2, 1, 0, **tf32) == {(False, True)}  # 65 x 65
-    of_pixels = {(True, True)}  # halves of which are packed
+    of_pixels = {(True, True)}  # pixels in half precision are packed
     assert packed(2, 64, 64, 64, 3, 1, 0, **half) == {(False, True)} | of_pixels  # 66 x 66 halves
     assert packed(2, 64, 64, 64, (5, 3), 1, 0, **half) == {(False, False)} | of_pixels  # 68 x 66
     assert packed(2, 64, 64, 63, 3, 1, 1, **tf32) == {(True, True)}
@@ -118,8 +118,7 @@ def test_rows_between_vectors(plan_module):
 
 
 def test_stages_of_transposed_pixels_have_two_steps(plan_module):
-    """With two slots the third stage would be waited for before the first is given back. Taps that lie far from each
-    other leave room for no more."""
+    """With two slots the third stage would wait for the first. Taps with a large distance leave no room for more."""
     far = (2, 64, 64, (4, 8), (3, 5), (3, 1), 0, 0, 1, (1, 62))
     plans = correlate_plans(plan_module, from_row(*far, precision=TF32, channels_last=True))
     assert 2 in {plan["slots"] for plan in plans}
@@ -140,7 +139,7 @@ def test_large_tensors_are_packed_in_parts(plan_module):
 
 @pytest.mark.parametrize("layer", [(2, 64, 64, 32, 3, 3, 0, 1), (2, 64, 64, 32, 3, 1, 2, 0, 1, 2)], ids=str)
 def test_forms(plan_module, layer):
-    """Rows of halves have strides of 1 and 2 and no dilation along W; in channels_last pixels lie as they should."""
+    """In half precision, rows support strides of 1 and 2 and no dilation along W; channels_last supports all."""
     tf32, half = {"dtype": FLOAT32, "precision": TF32}, {"dtype": BFLOAT16, "precision": HALF}
 
     def forms(**options) -> set[bool]:

@@ -28,17 +28,17 @@ from plan.tensor_cores import on_tensor_cores
 
 WORKSPACE = 2**28
 
-# Fields of tiles that decide in which order the sums of a gradient of the weight are added up.
+# Fields of tiles that determine the order of accumulation of a gradient of the weight.
 ORDER = ("strip", "units_per_chunk", "rows", "tile_h", "tile_w", "tile_w_log2", "tiles_per_chunk", "splits", "terms")
 
 
 def of_family(plan):
-    """Of the simt engine's tiles, which are chosen for one GPU, every field."""
+    """Returns every field for the simt engine, whose tiles are chosen for one GPU."""
     return (*ORDER, *plan["fields"], "instance") if plan["engine"] == "simt" else ORDER
 
 
 def assert_one_order(module, problem) -> None:
-    """What decides the order of the sums of the weight's gradient, and which kernel runs, is the same everywhere."""
+    """The kernel and the fields that determine the order of accumulation are the same on every GPU."""
     problem = {**problem, "direction": GRAD_WEIGHT}
     chosen = set()
     for device in DEVICES.values():
@@ -63,7 +63,7 @@ def test_bits_of_layers_do_not_depend_on_the_gpu(plan_module, name):
 @pytest.mark.parametrize("name", {**LAYERS, **EXTREMES})
 @pytest.mark.parametrize("direction", [GRAD_INPUT, GRAD_WEIGHT])
 def test_large_problems_have_plans(plan_module, name, direction):
-    """With a bounded workspace for sums: a slab, or each split's, may be larger."""
+    """The workspace of partials is bounded, except that one slab, or one for each split, may be larger."""
     problem = {**from_row(*{**LAYERS, **EXTREMES}[name]), "direction": direction}
     plans = plan_module.candidates(problem, H200)
     assert plans
@@ -82,7 +82,7 @@ def test_large_problems_have_plans(plan_module, name, direction):
 
 @pytest.mark.parametrize("direction", [GRAD_INPUT, GRAD_WEIGHT])
 def test_every_float32_class_has_one_order(plan_module, direction):
-    """aten, and without tensor-core engines their classes too, are served by ieee."""
+    """aten runs as ieee, and so do the classes of tensor cores on GPUs without these engines."""
     for precision, device in ((ATEN, H200), (TF32, [80, *H200[1:]])):
         problem = {**from_row(*LAYERS["kb75"]), "direction": direction, "precision": precision}
         written = json.loads(plan_module.to_json(problem, device))

@@ -132,7 +132,7 @@ def wheel():
 
 @pytest.mark.parametrize("name", NAMED)
 def test_the_wheel_plans_the_same(wheel, plan_module, name):
-    """The published wheel holds the planner that these tests judge."""
+    """The published wheel contains the planner of these tests."""
     for channels_last in (False, True):
         problem = from_row(*NAMED[name], channels_last=channels_last, has_bias=channels_last)
         for device in DEVICES.values():

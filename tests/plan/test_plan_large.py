@@ -1,6 +1,6 @@
-"""Families of kernels and tensors of more than 2^31 elements: who is offered for them, and whose guard refuses them.
+"""Tensors of more than 2^31 elements: the families that support them, and the guards of the others.
 
-What is offered is run by tests/gpu; here a guard that is dropped shows, and one that is stricter than it must be.
+tests/gpu runs the offered plans. These tests detect a missing guard, and one that is too strict.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def offered(module, problem: Problem, kernel: str) -> bool:
     return any(re.fullmatch(kernel, plan["kernel"]) for plan in module.candidates(problem, H200))
 
 
-# By guards: too many tiles for the few that a CTA goes over.
+# Its guards refuse too many tiles for a CTA.
 REFUSES_ALL = ("patch_direct",)
 
 
@@ -34,7 +34,7 @@ def planned(large: Large) -> Problem:
 
 
 @pytest.mark.parametrize("large", LARGE, ids=lambda large: large.name)
-def test_who_is_offered(plan_module, large):
+def test_large_problems_have_plans_of_their_kernels(plan_module, large):
     assert "".join(name for name in "xwy" if large.is_over(name)) == large.over
     assert large.sizes == dict(zip("xwy", map(tuple, sizes_of(planned(large))), strict=True))
     assert offered(plan_module, planned(large), large.kernels)
@@ -81,7 +81,7 @@ GUARDED = {
     "mma_grad_weight_slabs": (
         r"mma_f16_grad_weight_\w+", GRAD_WEIGHT, half(1, 1024, 1024, 8, 3, 1, 1), half(1, 2**14, 2**14, 8, 3, 1, 1)
     ),
-    "mma_tiles_of_a_tall_image": (  # whose numbers are divided by multiplication, exact for so many
+    "mma_tiles_of_a_tall_image": (  # tile numbers are divided by multiplication, which is exact up to a limit
         r"mma_f16_rows_\w+", FORWARD, half(1, 1, 1, (2**17, 64), 3, 1, 1), half(1, 1, 1, (2**19, 64), 3, 1, 1)
     ),
     "scatter_channels": (
@@ -100,7 +100,7 @@ def test_guards(plan_module, guard):
 @pytest.mark.parametrize("stride", [2**31, 2**62, 2**63 - 1])
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_strides_of_single_elements_are_settled(plan_module, channels_last, stride):
-    """What the binding hands over has none that arithmetic could not stand, and nothing else has changed."""
+    """The binding replaces strides that would overflow, and changes nothing else."""
     problem = from_row(1, 1, 4, (1, 6), (3, 1), channels_last=channels_last)
     strange = dict(problem)
     for key, sizes in zip(("x_stride", "w_stride", "y_stride"), sizes_of(problem), strict=True):
@@ -115,6 +115,6 @@ def test_strides_of_single_elements_are_settled(plan_module, channels_last, stri
 
 
 def test_real_strides_stay(plan_module):
-    """Of a view of one image or channel too, and those of more elements however long they are."""
+    """Strides of axes with several elements do not change, however long they are."""
     problem = from_row(2, 1, 4, 8, 3) | {"x_stride": [2**40, 2**31 - 1, 8, 1]}
     assert plan_module.settle_strides(problem) == problem

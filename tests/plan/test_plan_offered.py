@@ -109,7 +109,7 @@ def test_tensor_core_kernels(kind, direction):
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_portable_kernels(direction):
-    """On GPUs with tensor cores other than Hopper's, too."""
+    """They are also candidates on GPUs other than Hopper with tensor cores."""
     expected = {kernel for kernel in portable_kernels() if ("_weight_" in kernel) is (direction == "grad_weight")}
     assert kernels_of([case.name for case in CASES], HALF_AND_TF32, direction, "a100") == expected
 
@@ -117,7 +117,7 @@ def test_portable_kernels(direction):
 @pytest.mark.parametrize("kind", TENSOR_CORE_CLASSES)
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_nan_and_inf_meet_every_tensor_core_kernel(kind, direction):
-    """In every direction in which some case has a plan of it; and every problem of that list is served by one."""
+    """Each kernel has a problem in every direction in which some case has a plan of it, and each problem has a plan."""
     served: set[str] = set()
     for case, of_kind, channels_last in CONTAINED[direction]:
         if of_kind == kind:
@@ -130,7 +130,7 @@ def test_nan_and_inf_meet_every_tensor_core_kernel(kind, direction):
 
 @pytest.mark.parametrize("short", [False, True])
 def test_the_sanitizers_problems_meet_every_tensor_core_kernel(short, monkeypatch):
-    """Of the short list too, where a kernel whose sums a cluster adds is left out."""
+    """The short list leaves out kernels that reduce in a cluster."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
     workload = importlib.import_module("sanitize_workload")
     met = set()
@@ -147,7 +147,7 @@ SEEDS = (0, 1)
 
 
 def test_every_kernel_is_of_a_family():
-    """Of one in a direction, and in a class that the family has; and no family is without a kernel."""
+    """A kernel is in one family of a direction, in a class of the family, and every family has a kernel."""
     found = set()
     for kernel in tensor_core_kernels():
         families = [family for family in FAMILIES if family.has({"kernel": kernel})]
@@ -163,7 +163,7 @@ def test_every_kernel_is_of_a_family():
 @needs_binary
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_family_draws_its_problems(family):
-    """Which a seed decides: the same ones again, and others for another."""
+    """A seed draws the same problems again, and another seed draws others."""
     for kind in family.classes:
         drawn = [family.problem(random.Random(seed), kind, "cpu", H200) for seed in (*SEEDS, *SEEDS)]
         assert [words for _, words in drawn[:2]] == [words for _, words in drawn[2:]]

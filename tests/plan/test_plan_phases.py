@@ -90,7 +90,7 @@ def axis_terms(
     terms = []
     for tap in range(run[f"num_{letter}"]):
         element = run[line] + tap * run[f"{line}_step"]
-        assert 0 <= element <= program[f"extra_{letter}"]  # every tap of a tile lies in its window
+        assert 0 <= element <= program[f"extra_{letter}"]  # every tap of a tile is in its window
         for p in range(results):
             result = p * axis["stride"] + phase if forward else p
             source = (p + place["shift"] + element) * step + place["residue"]
@@ -127,7 +127,7 @@ def test_programs_cover_every_term_once(plan_module, h, w, direction):
 @many_problems
 @given(h=axes(max_in=6), w=axes(max_in=6), direction=DIRECTIONS)
 def test_packed_taps_have_one_place_each(plan_module, h, w, direction):
-    """The taps of an H phase lie one behind the other, and all of them behind those of the phases before."""
+    """The taps of an H phase are contiguous, and follow those of the previous phases."""
     program = plan_module.tap_program(make_problem(1, 1, 1, h, w) | {"direction": direction})
     assume(program is not None)
     places, taps = [], []
@@ -147,7 +147,7 @@ def test_packed_taps_have_one_place_each(plan_module, h, w, direction):
 # ---- problem/fuse.h: W phases as output channels are the same problem, term by term
 
 
-# Layers whose stride is a power of two that divides the kernel.
+# The stride of these layers is a power of two that divides the kernel.
 FUSABLE_LAYERS = ["dcgan_512", "dcgan_rgb", "unet_1024", "maskrcnn", "dpt_4x4", "dw_up", "fcn8s"]
 
 
@@ -231,7 +231,7 @@ def test_windows_hold_what_the_taps_read(plan_module, axis, num_taps, shift_step
             place = num_taps - 1 - tap if shift_step > 0 else tap
             element = place * window["step"] + position * window["position_step"]
             assert 0 <= element < window["extent"]
-            # Relative to first_shift. A shared element must be the same input for all who read it.
+            # Relative to first_shift. All taps that read an element need the same input.
             coordinate = position * position_step - tap * shift_step
             assert content.setdefault(element, coordinate) == coordinate
     # Nothing is loaded that no tap reads, unless leaving it out would take more.

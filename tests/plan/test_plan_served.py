@@ -1,4 +1,4 @@
-"""Layers that families serve, and refuse for shapes and strides. Class, direction and GPU: test_plan_contract.py."""
+"""Layers that families support, and refuse for shapes and strides. Class, direction and GPU: test_plan_contract.py."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def half(*row, **options) -> Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """Problems of a direction, in which plans of kernels whose names match are offered, and others."""
+    """Problems of a direction that have plans of kernels with matching names, and problems that have none."""
 
     kernels: str
     direction: int
@@ -223,7 +223,7 @@ CASES = [(name, reason) for name, family in TABLE.items() for reason in (None, *
 
 @pytest.mark.parametrize(("name", "reason"), CASES)
 def test_layers(plan_module, name, reason):
-    """The family's plans of a layer on an H200: without a reason to refuse it some, else none."""
+    """A layer has plans of the family on an H200 unless there is a reason to refuse it."""
     family = TABLE[name]
     problems = family.served if reason is None else [family.refused[reason]]
     for problem in problems:
@@ -232,7 +232,7 @@ def test_layers(plan_module, name, reason):
 
 
 @pytest.mark.parametrize("device", sorted(DEVICES))
-def test_exact_families_serve_every_gpu(plan_module, device):
+def test_exact_families_support_every_gpu(plan_module, device):
     for name, family in TABLE.items():
         if name.startswith(("thin", "depthwise", "channels_last")):
             asked = family.served[0] | {"direction": family.direction}

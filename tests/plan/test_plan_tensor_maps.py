@@ -1,4 +1,4 @@
-"""Plans of engines whose launches make tensor maps: no map is asked for that CUDA cannot make."""
+"""Plans that need tensor maps: CUDA can make every map of a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from plan.problems import FLOAT16, FLOAT32, FORWARD, GRAD_INPUT, H200, HALF, TF3
 
 LIMIT = 2**40  # bytes: strides are shorter
 FORMS = {"tf32": (FLOAT32, TF32), "half": (FLOAT16, HALF)}
-# A part of its kernels' names, the operand that a map describes, and a problem that it serves.
+# A part of the kernels' names, the operand of the tensor map, and a problem that the engine supports.
 ENGINES = {
     "nhwc": ("nhwc_", "x_stride", from_row(2, 64, 64, 16, 3, 1, 1, channels_last=True)),
     "nhwc_grad_input": ("nhwc_", "y_stride", from_row(2, 64, 64, 16, 3, 1, 1, channels_last=True)),
@@ -20,7 +20,7 @@ ENGINES = {
     "patch_runs": ("_gather_runs_", "y_stride", from_row(2, 64, 64, 16, 4, 4)),
 }  # fmt: skip
 CASES = [(name, form) for name in ENGINES for form in FORMS]
-# The window engine has up to 16 maps, each of which steps over the rows and channels of the others.
+# The window engine has up to 16 maps; each one steps over the rows and channels of the others.
 LIMITS = {"window": LIMIT // 16, "window_grad_input": LIMIT // 16}
 
 
@@ -32,7 +32,7 @@ def case(name: str, form: str) -> tuple[str, str, Problem]:
 
 
 def serves(module, problem: Problem, kernel: str) -> bool:
-    """By a map: the NHWC engine copies other sources element by element."""
+    """Returns whether the engine has a plan with a tensor map; NHWC copies other sources element by element."""
     plans = [plan for plan in module.candidates(problem, H200) if kernel in plan["kernel"]]
     return any(plan["source_on_vectors"] or kernel != "nhwc_" for plan in plans)
 
@@ -63,7 +63,7 @@ def test_images_that_begin_between_vectors(plan_module, name, form):
 
 @pytest.mark.parametrize("stride", [0, 1, 5, 2**40, 2**62 + 1])
 @pytest.mark.parametrize(("name", "form"), CASES)
-def test_the_stride_of_a_single_image_says_nothing(plan_module, name, form, stride):
+def test_the_stride_of_a_single_image_has_no_effect(plan_module, name, form, stride):
     kernel, operand, problem = case(name, form)
     problem |= {"batch": 1}
     assert serves(plan_module, with_stride(problem, operand, 0, stride), kernel)
@@ -93,7 +93,7 @@ def test_weights_that_no_map_describes_are_packed(plan_module, form):
 
 
 def test_a_map_that_cuda_refuses_is_described(plan_module):
-    """launch/operands.cpp puts it behind CUDA's error number, launch/launch.cpp the problem behind that."""
+    """launch/operands.cpp appends it to CUDA's error number, and launch/launch.cpp appends the problem."""
     text = plan_module.describe_box([64, 16, 12, 2], [64, 1024, 2**40], [32, 8, 4, 1], 4096 + 8)
     assert text == (
         "float32 of sizes [64, 16, 12, 2] and strides [64, 1024, 1099511627776], innermost first, in boxes of "

@@ -63,7 +63,7 @@ def terms(problem: Problem) -> Terms:
 
 
 def stacked_terms(stacked: Problem) -> Terms:
-    """The same for the result of `stack_planes`, whose output rows and images have two digits."""
+    """Returns the terms of the result of `stack_planes`, where an output row is a plane and a row of it."""
     x, w, y = (stacked[f"{name}_stride"] for name in "xwy")
     found = []
     for image in range(stacked["batch"]):
@@ -102,7 +102,7 @@ def test_layers_without_taps_along_the_depth(plan_module, n, axes, channels_last
 
 
 def joined_terms(joined: Problem) -> Terms:
-    """The same for the result of `join_planes`, where rows of planes are rows of one image."""
+    """Returns the terms of the result of `join_planes`, where rows of planes are rows of one image."""
     x, w, y = (joined[f"{name}_stride"] for name in "xwy")
     h, planes = joined["h"], joined["planes"]
     found = []
