@@ -75,10 +75,6 @@ class Layer:
             del row["depth"]
         return {key: list(value) if isinstance(value, tuple) else value for key, value in row.items()}
 
-    def reduced(self, batch: int, size: int) -> Layer:
-        """Returns the layer with at most ``batch`` images of at most ``size`` x ``size`` inputs."""
-        return dataclasses.replace(self, n=min(self.n, batch), h=min(self.h, size), w=min(self.w, size))
-
 
 # kb*: the seven 2-D transposed convolutions of KernelBench level 1; the others come from widely used networks.
 BUILT_IN: tuple[Layer, ...] = (

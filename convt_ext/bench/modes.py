@@ -26,10 +26,6 @@ class Mode:
     cudnn: bool = True  # False: PyTorch's own CUDA algorithm
 
     @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
     def keywords(self) -> dict[str, Any]:
         return dict(zip(("precision", "backend"), decode_request(self.requested), strict=True))
 

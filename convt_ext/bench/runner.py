@@ -111,7 +111,7 @@ def _run_dtype(
 
 def empty_row(layer: Layer, direction: str, mode: Mode, layout: str, rates: floors.Rates | None) -> Row:
     """Returns the row of a call with only its floor."""
-    floor = None if rates is None else floors.floor_us(layer, direction, mode.name, mode.itemsize, layout, rates)
+    floor = None if rates is None else floors.floor_us(layer, direction, mode.name, mode.dtype.itemsize, layout, rates)
     what = {"layer": layer.name, **layer.parameters(), "direction": direction, "precision": mode.name, "layout": layout}
     measured = "kernel", "chosen", "error", "torch_error", "ours_peak_bytes", "torch_peak_bytes", "first_call_ms"
     times = {"ours_us": None, "torch_us": None, "floor_us": floor}

@@ -14,6 +14,7 @@ margin to others. An entry that does not fit is a miss, not an error. Called by 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import tempfile
@@ -235,14 +236,9 @@ def _of_variable() -> tuple[str, Measured]:
     return path, {}
 
 
-_of_package: Measured | None = None
-
-
+@functools.cache
 def _shipped() -> Measured:
-    global _of_package
-    if _of_package is None:
-        _of_package = read(SHIPPED) if SHIPPED.is_file() else {}
-    return _of_package
+    return read(SHIPPED) if SHIPPED.is_file() else {}
 
 
 def speak_of(device: tuple[int, ...]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -104,7 +105,7 @@ def test_gradients_need_the_outputs_that_a_tap_reaches(layer):
 )
 def test_floors_of_an_h200(name, precision, direction, layout, expected):
     (layer,) = select_layers(BUILT_IN, [name])
-    floor = floors.floor_us(layer, direction, precision, MODES[precision].itemsize, layout, floors.H200)
+    floor = floors.floor_us(layer, direction, precision, MODES[precision].dtype.itemsize, layout, floors.H200)
     assert floor == pytest.approx(expected, rel=0.01)
 
 
@@ -184,7 +185,7 @@ def test_a_neighbour_differs_in_one_argument():
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.name)
 def test_only_what_pytorch_refuses_is_left_out(base):
     for change in CHANGES:
-        layer = changed(base, change).reduced(1, 12)
+        layer = dataclasses.replace(changed(base, change), n=1, h=12, w=12)
         x, weight = torch.zeros(layer.input_shape), (layer.c_in, layer.c_out // layer.g, *map(abs, layer.k))
         if is_legal(changed(base, change)):
             meta = F.conv_transpose2d(x.to("meta"), torch.empty(weight, device="meta"), **layer.arguments)

@@ -24,7 +24,7 @@ def no_file(monkeypatch):
     """Removes the user's and the package's files; the binary has the digest of `HERE`, and PyTorch its cuDNN."""
     monkeypatch.delenv(files.VARIABLE, raising=False)
     monkeypatch.setattr(files, "_chosen", None)
-    monkeypatch.setattr(files, "_of_package", {})
+    monkeypatch.setattr(files, "_shipped", lambda: {})
     monkeypatch.setattr("convt_ext.environment._extension.build_info", lambda: {"sources": HERE.kernels})
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: HERE.cudnn)
     monkeypatch.setattr(files, "here", lambda device: HERE)
@@ -222,7 +222,8 @@ def test_the_variable_names_a_file(problem, tmp_path, monkeypatch):
 
 @needs_binary
 def test_a_users_file_counts_before_the_packages(problem, monkeypatch):
-    monkeypatch.setattr(files, "_of_package", {HERE: {files.key_of(problem, FORWARD): entry_of(problem, 1)}})
+    shipped = {HERE: {files.key_of(problem, FORWARD): entry_of(problem, 1)}}
+    monkeypatch.setattr(files, "_shipped", lambda: shipped)
     assert choices.find(problem, FORWARD).source == "in shipped.json:"
     put(problem, entry_of(problem, 2))
     assert choices.find(problem, FORWARD)[1] == 2
