@@ -97,7 +97,7 @@ demo: $(BASE) ## run layers and networks before and after conversion, with times
 test: $(READY) install ## run the tests that this machine supports, and list the skipped ones with reasons
 	cd tests && $(RUN) -m pytest -rs -n auto --dist loadfile $(TEST_ARGS)
 
-test-all: ## run test with all of the planner's random problems, and new ones
+test-all: ## run test with all random problems, new ones for the planner, and all ways of distributed training
 	CONVT_PLAN_PROFILE=same $(MAKE) test
 
 gpu-test: install ## run the GPU tests and write the report that gpu-status reads

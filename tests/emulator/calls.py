@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from cases import Case
+from plan.profile import PROFILE
 from torch.nn import functional as F
 
 from convt_ext.environment.gpus import GPUS
@@ -25,6 +26,8 @@ EXACT_CLASSES = {
     "ieee_bf16": (torch.bfloat16, 3, 0), "aten_f32": (torch.float32, 0, 1),
 }  # fmt: skip
 KINDS = {**CLASSES, **EXACT_CLASSES}
+# Kernels in f16 differ from those in bf16 only in conversions: slow tests run them in `make test-all`.
+FEW_CLASSES = tuple(kind for kind in CLASSES if kind != "f16" or PROFILE != "ci")
 
 
 def in_format(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:

@@ -38,33 +38,24 @@ def command(gencode: list[str], source: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "left"),
+    ("source", "chosen", "left"),
     [
-        (["75", "80", "86", "89", "90a", "100", "120+PTX"], ["90a"]),
-        (["80", "90a+PTX"], ["90a+PTX"]),
-        (["90a"], ["90a"]),
-        (["80", "86", "120+PTX"], ["80"]),
-        (["120+PTX", "80"], ["120+PTX"]),
-        (["90", "80"], ["90"]),
-        ([], []),
+        (HOPPERS, ["75", "80", "86", "89", "90a", "100", "120+PTX"], ["90a"]),
+        (HOPPERS, ["80", "90a+PTX"], ["90a+PTX"]),
+        (HOPPERS, ["90a"], ["90a"]),
+        (HOPPERS, ["80", "86", "120+PTX"], ["80"]),
+        (HOPPERS, ["120+PTX", "80"], ["120+PTX"]),
+        (HOPPERS, ["90", "80"], ["90"]),
+        (HOPPERS, [], []),
+        (EXACT, ["75", "80", "86", "89", "90a", "100", "120+PTX"], ["75", "80", "90a", "100", "120+PTX"]),
+        (EXACT, ["70", "75", "80", "86", "90a"], ["70", "80", "90a"]),
+        (EXACT, ["90a"], ["90a"]),
+        (EXACT, ["90", "90a", "100", "103"], ["90", "90a", "100"]),
+        (EXACT, [], []),
     ],
 )
-def test_architectures_of_hoppers_files(nvcc, chosen, left):
-    assert nvcc.command(command(flags(*chosen), HOPPERS)) == command(flags(*left), HOPPERS)
-
-
-@pytest.mark.parametrize(
-    ("chosen", "left"),
-    [
-        (["75", "80", "86", "89", "90a", "100", "120+PTX"], ["75", "80", "90a", "100", "120+PTX"]),
-        (["70", "75", "80", "86", "90a"], ["70", "80", "90a"]),
-        (["90a"], ["90a"]),
-        (["90", "90a", "100", "103"], ["90", "90a", "100"]),
-        ([], []),
-    ],
-)
-def test_architectures_of_exact_files(nvcc, chosen, left):
-    assert nvcc.command(command(flags(*chosen), EXACT)) == command(flags(*left), EXACT)
+def test_architectures_of_files(nvcc, source, chosen, left):
+    assert nvcc.command(command(flags(*chosen), source)) == command(flags(*left), source)
 
 
 def test_ptx_of_exact_files_stays(nvcc):

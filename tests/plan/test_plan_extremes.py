@@ -80,49 +80,42 @@ NAMED = {
     "more_tiles_of_pixels_than_32_bits": (GRAD_WEIGHT, from_row(8192, 1, 1, 1024, 1)),
     "slabs_beyond_64_bits": (GRAD_WEIGHT, from_row(1, 2**29, 2**29, 1, 2, dtype=FLOAT64)),
     "mma_source_tile_of_2_to_32": (
-        FORWARD,
-        from_row(1, 1, 1, 63, 2, 1, (32767, 32752), dilation=(65534, 65504), precision=TF32),
+        FORWARD, from_row(1, 1, 1, 63, 2, 1, (32767, 32752), dilation=(65534, 65504), precision=TF32),
     ),
     "thin_source_tile_of_2_to_32": (
-        FORWARD,
-        from_row(1, 1, 1, 200, 2, 1, (32767, 32704), (1, 0), dilation=(65535, 65408)),
+        FORWARD, from_row(1, 1, 1, 200, 2, 1, (32767, 32704), (1, 0), dilation=(65535, 65408)),
     ),
     "taps_beyond_32_bits": (FORWARD, from_row(1, 8, 8, 1, 65536, precision=TF32)),
     "window_of_2_to_56": (FORWARD, from_row(1, 32, 32, 9, 2, 1, 2**26, dilation=2**27, precision=TF32)),
     "windows_of_channels_last": (
-        FORWARD,
-        from_row(1, 32, 32, 9, 2, 1, 2**26, dilation=2**27, precision=TF32, channels_last=True),
+        FORWARD, from_row(1, 32, 32, 9, 2, 1, 2**26, dilation=2**27, precision=TF32, channels_last=True),
     ),
     "flat_steps_beyond_32_bits": (GRAD_INPUT, from_row(1, 64, 64, 2, 1, 2**26, precision=TF32)),
     "single_row_far_from_the_next": (GRAD_INPUT, from_row(1, 8, 8, (1, 64), (1, 3), (2**28, 1), precision=TF32)),
     "single_row_far_from_the_next_of_the_weight": (
-        GRAD_WEIGHT,
-        from_row(1, 8, 8, (1, 64), (1, 3), (2**28, 1), precision=TF32, channels_last=True),
+        GRAD_WEIGHT, from_row(1, 8, 8, (1, 64), (1, 3), (2**28, 1), precision=TF32, channels_last=True),
     ),
     "rows_beyond_32_bits": (GRAD_INPUT, from_row(1, 1, 1, (2, 32), 1, (2**28, 1))),
     "tiles_times_their_rows": (GRAD_INPUT, from_row(2**27, 1, 1, (1, 2**29 - 1), 1)),
     "passes_times_chunks": (GRAD_WEIGHT, from_row(2**29, 1, 1, 1, 2**26, 1, 2**25 - 2)),
     "outer_products_of_long_rows": (GRAD_WEIGHT, from_row(1, 1, 2**20, 1, (1, 1024), channels_last=True)),
     "outer_products_of_long_dilation": (
-        GRAD_WEIGHT,
-        from_row(1, 1, 2**20, 1, (1, 1024), dilation=(1, 2**18), channels_last=True),
+        GRAD_WEIGHT, from_row(1, 1, 2**20, 1, (1, 1024), dilation=(1, 2**18), channels_last=True),
     ),
     "long_column_of_taps": (GRAD_WEIGHT, from_row(1, 4, 4, 1, (2**24, 1), channels_last=True)),
     "long_row_of_taps_in_even_parts": (GRAD_WEIGHT, from_row(1, 8, 8, 1, (1, 2**28), precision=TF32)),
     "long_kernel_of_long_stride": (FORWARD, from_row(1, 1, 1, 1, (1, 2**28), (1, 2**28 + 1))),
     "few_outputs_of_long_stride": (
-        FORWARD,
-        from_row(1, 8, 8, 1, (1, 2**28 - 1), (1, 2**28 + 1), (0, 2**27 - 8), precision=TF32),
+        FORWARD, from_row(1, 8, 8, 1, (1, 2**28 - 1), (1, 2**28 + 1), (0, 2**27 - 8), precision=TF32),
     ),
     "patches_of_a_long_row": (FORWARD, from_row(1, 1, 1, (1, 1), (1, 2**28), (1, 2**28), precision=TF32)),
     "patches_of_many_channels": (GRAD_INPUT, from_row(1, 1, 2**29, 1, 8, 8, precision=TF32X3)),
     "strips_of_a_long_column": (FORWARD, from_row(1, 8, 8, (2**27, 16), 4, 2, 1, precision=TF32)),
     "packed_pixels_beyond_64_bits": (
-        GRAD_WEIGHT,
-        from_row(1, 5, 5, 2**26 + 1, 7, 7, 3, 0, 5, precision=TF32, channels_last=True),
+        GRAD_WEIGHT, from_row(1, 5, 5, 2**26 + 1, 7, 7, 3, 0, 5, precision=TF32, channels_last=True),
     ),
     "tiles_up_to_32_bits": (FORWARD, from_row(2**28 - 1, 1, 1, (1, 64), 1, dtype=FLOAT16, precision=HALF)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("device", ["h200", "t4"])

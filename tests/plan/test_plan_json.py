@@ -21,15 +21,10 @@ PRECISION_NAMES = ["ieee", "aten", "tf32x3", "tf32", "half"]
 LAUNCH_KEYS = ["shared_bytes", "num_blocks", "workspace_bytes", "packed_bytes"]
 TIME_KEYS = ["compute_us", "memory_us", "estimate_us"]
 NAME_KEYS = [
-    "kernel",
-    "engine",
-    "family",
-    "fuses",
-    "gives_grad_bias",
-    "requested_precision",
-    "served_precision",
-    "threads",
+    *("kernel", "engine", "family", "fuses", "gives_grad_bias", "requested_precision", "served_precision", "threads"),
 ]
+
+
 KEYS = ["problem", "device", "plan", "candidates", "phases_h", "phases_w", "floor_us", "torch_us"]
 LISTED = 64  # phases, and taps of a phase, that the text lists
 
