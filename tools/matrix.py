@@ -89,8 +89,9 @@ def make_environment(version: str, torch: str, build: str, wheel: Path) -> str:
 
 def copy_tests(folder: Path) -> Path:
     """Copies the tests and the files that they read, without the sources, so that only the wheel can be imported."""
-    for name in ("tests", "examples"):
-        shutil.copytree(CHECKOUT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "build"))
+    ignored = shutil.ignore_patterns("__pycache__", "build", "results")
+    for name in ("tests", "examples", "benchmarks"):
+        shutil.copytree(CHECKOUT / name, folder / name, ignore=ignored)
     shutil.copy(CHECKOUT / "pyproject.toml", folder)
     return folder / "tests"
 

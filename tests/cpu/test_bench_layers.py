@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from bench_cpu import SMALL, csv_text, run_harness
+from bench_cpu import SMALL, FakeTimer, bench, csv_text, run_harness
+from cpu_kernels import needs_binary
 from harness import neighbour_report
 from harness.neighbours import BASES, CHANGES, changed, grid, is_legal, select_neighbours
 
@@ -275,3 +277,44 @@ def test_a_kept_file_of_a_grid_is_shown_as_one(tmp_path, capsys):
     text = capsys.readouterr().out
     for words in ("h200_neighbours.json: NVIDIA H200", "The grid; time over the floor", "All calls", "failed: up/bias"):
         assert words in text
+
+
+# ---- commands
+
+
+@needs_binary
+def test_dry_run_shows_layers_floors_and_plans(capsys):
+    assert run_harness(["--dry-run", "--layers", "kb57", "dcgan_rgb", "--precisions", "ieee,bf16", "--default"]) == 0
+    text = capsys.readouterr().out
+    assert "9664" in text
+    assert text.count("dcgan_rgb") == 3 * 2
+    assert "simt_ieee_f32" in text
+
+
+@needs_binary
+@pytest.mark.parametrize("gpu", ["A100", "A10", "L4", "RTX 4090", "RTX 5090"])
+def test_dry_run_for_another_gpu(capsys, gpu):
+    """The output states that the GPU was not measured; its tensor cores have kernels."""
+    assert (
+        run_harness(["--dry-run", "--gpu", gpu, "--layers", "kb57", "--precisions", "tf32,bf16", "--layouts", "nchw"])
+        == 0
+    )
+    text = capsys.readouterr().out
+    assert f"an NVIDIA {gpu}" in text
+    assert "not measured" in text
+    assert text.count("portable_") == 2
+
+
+@needs_binary
+@pytest.mark.parametrize(("layer", "layouts"), [(SMALL[-2], ["nchw"]), (SMALL[-1], ["nchw", "nhwc"])])
+def test_bench_of_one_and_three_dimensions(tmp_path, capsys, layer, layouts):
+    path, out = tmp_path / "layers.csv", tmp_path / "run.json"
+    path.write_text(csv_text(layer))
+    words = ["--csv", str(path), "--precisions", "ieee,tf32,bf16", "--default"]
+    assert run_harness([*words, "--dry-run"]) == 0
+    assert capsys.readouterr().out.count(f"│ {layer.name}") == 4 * len(layouts)
+    assert bench([*words, "--directions", "fwd,dx,dw", "--out", str(out)], FakeTimer(12.5)) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert len(rows) == 4 * 3 * len(layouts)
+    assert {row["layout"] for row in rows} == set(layouts)
+    assert all(row["k"] == list(layer.k) and row["error"] < 2e-2 for row in rows)

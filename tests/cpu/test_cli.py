@@ -13,8 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from bench_cpu import SMALL, FakeTimer, bench, csv_text, run_harness
-from cpu_kernels import needs_binary
+from bench_cpu import SMALL, FakeTimer, bench, csv_text
 
 import convt_ext
 from convt_ext import __main__ as cli
@@ -173,29 +172,6 @@ def test_bench_without_rich_ends_with_a_message(monkeypatch, capsys):
     assert "needs the package rich: pip install rich\n" in capsys.readouterr().err
 
 
-@needs_binary
-def test_dry_run_shows_layers_floors_and_plans(capsys):
-    assert run_harness(["--dry-run", "--layers", "kb57", "dcgan_rgb", "--precisions", "ieee,bf16", "--default"]) == 0
-    text = capsys.readouterr().out
-    assert "9664" in text
-    assert text.count("dcgan_rgb") == 3 * 2
-    assert "simt_ieee_f32" in text
-
-
-@needs_binary
-@pytest.mark.parametrize("gpu", ["A100", "A10", "L4", "RTX 4090", "RTX 5090"])
-def test_dry_run_for_another_gpu(capsys, gpu):
-    """The output states that the GPU was not measured; its tensor cores have kernels."""
-    assert (
-        run_harness(["--dry-run", "--gpu", gpu, "--layers", "kb57", "--precisions", "tf32,bf16", "--layouts", "nchw"])
-        == 0
-    )
-    text = capsys.readouterr().out
-    assert f"an NVIDIA {gpu}" in text
-    assert "not measured" in text
-    assert text.count("portable_") == 2
-
-
 def small_csv(tmp_path):
     columns = "source,N,Cin,Cout,kh,kw,sh,sw,ph,pw,oph,opw,groups,dh,dw,H,W,bias"
     path = tmp_path / "layers.csv"
@@ -217,21 +193,6 @@ def test_bench_writes_a_file_and_shows_a_table(tmp_path, capsys):
     assert "up [x2]" in text
     assert "rows run PyTorch's operator" in text
     assert "1.00x" in text
-
-
-@needs_binary
-@pytest.mark.parametrize(("layer", "layouts"), [(SMALL[-2], ["nchw"]), (SMALL[-1], ["nchw", "nhwc"])])
-def test_bench_of_one_and_three_dimensions(tmp_path, capsys, layer, layouts):
-    path, out = tmp_path / "layers.csv", tmp_path / "run.json"
-    path.write_text(csv_text(layer))
-    words = ["--csv", str(path), "--precisions", "ieee,tf32,bf16", "--default"]
-    assert run_harness([*words, "--dry-run"]) == 0
-    assert capsys.readouterr().out.count(f"│ {layer.name}") == 4 * len(layouts)
-    assert bench([*words, "--directions", "fwd,dx,dw", "--out", str(out)], FakeTimer(12.5)) == 0
-    rows = json.loads(out.read_text())["rows"]
-    assert len(rows) == 4 * 3 * len(layouts)
-    assert {row["layout"] for row in rows} == set(layouts)
-    assert all(row["k"] == list(layer.k) and row["error"] < 2e-2 for row in rows)
 
 
 def test_one_dimension_has_no_channels_last(tmp_path, capsys):
