@@ -15,10 +15,14 @@ __device__ __forceinline__ float clamp(float value, float low, float high) {
 #endif
 }
 
-// tanh.approx.f32: within 2^-11 of the result.
+// tanh.approx.f32: within 2^-11 of the result. Needs sm_75.
 __device__ __forceinline__ float rough_tanh(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750
+  return tanhf(value);
+#else
   asm("tanh.approx.f32 %0, %0;" : "+f"(value));
   return value;
+#endif
 }
 
 // ex2.approx.ftz.f32: 2^value within 2^-22 of the result; results below 2^-126 are 0.
