@@ -176,7 +176,7 @@ __device__ __forceinline__ void run_steps(const PassParams<Number>& params, Inde
   }
 }
 
-// 16 bytes of the result, of which `left` elements exist.
+// 16 bytes of the result. Only the first `left` elements exist.
 template <typename Element>
 struct Run {
   static constexpr int kCount = kPassBytes / sizeof(Element);

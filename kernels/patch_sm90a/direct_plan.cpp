@@ -23,23 +23,17 @@ bool has_rows_of_quads(const ConvTProblem& problem) {
          (problem.batch == 1 || y[0] % unit == 0) && (problem.d.out == 1 || problem.y_plane % unit == 0);
 }
 
-// Tap rows of all planes.
-int64_t tap_rows(const ConvTProblem& problem) { return int64_t{problem.d.kernel} * problem.h.kernel; }
-
-// Whether positions and taps of all planes are contiguous in a channel.
+// Whether the positions of all planes are contiguous in a channel.
 bool has_runs_of_planes(const ConvTProblem& problem) {
-  const bool positions = problem.d.in == 1 || problem.x_plane == int64_t{problem.h.in} * problem.w.in;
-  const bool taps = problem.d.kernel == 1 || problem.w_plane == int64_t{problem.h.kernel} * problem.w.kernel;
-  return has_runs_of_positions(problem) && positions && taps;
+  return has_runs_of_positions(problem) &&
+         (problem.d.in == 1 || problem.x_plane == int64_t{problem.h.in} * problem.w.in);
 }
 
 // Whether the weights are a matrix of whole boxes.
 bool has_boxes(const ConvTProblem& problem) {
-  const int64_t taps = tap_rows(problem) * problem.w.kernel, columns = problem.c_out * taps;
-  const int64_t* w = problem.w_stride;
-  const bool rows = w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel);
-  const bool dense = (problem.c_out == 1 || w[1] == taps) && (problem.c_in == 1 || w[0] == columns);
-  return rows && dense && columns % box_columns(problem) == 0;
+  const int64_t columns = problem.c_out * num_taps(problem);
+  const bool dense = problem.c_in == 1 || problem.w_stride[0] == columns;
+  return has_rows_of_taps(problem) && dense && columns % box_columns(problem) == 0;
 }
 
 // Times in microseconds: a launch, then for each round of CTAs the source and the tiles of columns in sequence.
@@ -68,14 +62,13 @@ void estimate(const ConvTProblem& problem, const DeviceInfo& device, const Patch
 }  // namespace
 
 bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile& plan, PatchDirectLayout* layout) {
-  const Axis &h = problem.h, &w = problem.w;
+  const Axis &d = problem.d, &h = problem.h, &w = problem.w;
   const int64_t element = element_bytes(problem.dtype);
-  const Axis& d = problem.d;
   // The two rows of a quad are rows of one plane, or planes of one row.
   const bool pairs = w.kernel == 2 && (h.kernel % 2 == 0 || (h.kernel == 1 && d.kernel % 2 == 0));
   const bool quads = w.kernel % 4 == 0;
   const int64_t image = int64_t{d.in} * h.in * w.in, positions = problem.batch * image;
-  const int64_t columns = problem.c_out * tap_rows(problem) * w.kernel;
+  const int64_t columns = problem.c_out * num_taps(problem);
   constexpr int64_t kLimit = int64_t{1} << 30;
   if (problem.groups != 1 || !(pairs || quads) || !has_runs_of_planes(problem) || !has_rows_of_quads(problem) ||
       !has_boxes(problem))
@@ -98,7 +91,7 @@ bool make_patch_direct_layout(const ConvTProblem& problem, const PatchDirectTile
   layout->kernel_h = h.kernel;
   layout->kernel_w = w.kernel;
   layout->by_tap_rows = FastDivmod::of(h.kernel);
-  layout->channel_quads = FastDivmod::of(static_cast<int32_t>(tap_rows(problem) * w.kernel / 4));
+  layout->channel_quads = FastDivmod::of(static_cast<int32_t>(num_taps(problem) / 4));
   layout->row_quads = FastDivmod::of(pairs ? 1 : w.kernel / 4);
   layout->slots = plan.slots;
   if (layout->num_chunks > kDirectMostChunks) return false;

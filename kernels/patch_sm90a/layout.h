@@ -94,11 +94,17 @@ PatchGrid make_patch_grid(const ConvTProblem& problem, const PatchTile& plan);
 // (or channels) are not contiguous.
 int32_t patch_source_vector(const StackedProblem& problem);
 
+// Taps of a result channel, of all planes.
+inline int64_t num_taps(const ConvTProblem& problem) {
+  return int64_t{problem.d.kernel} * problem.h.kernel * problem.w.kernel;
+}
+
 // Whether the weights are a matrix whose rows are input channels, with contiguous taps per output channel.
 inline bool has_rows_of_taps(const ConvTProblem& problem) {
   const int64_t* w = problem.w_stride;
   return w[3] == 1 && (problem.h.kernel == 1 || w[2] == problem.w.kernel) &&
-         (problem.c_out == 1 || w[1] == int64_t{problem.h.kernel} * problem.w.kernel);
+         (problem.d.kernel == 1 || problem.w_plane == int64_t{problem.h.kernel} * problem.w.kernel) &&
+         (problem.c_out == 1 || w[1] == num_taps(problem));
 }
 
 // patch_direct (patch_sm90a/direct.cuh): forward passes in NCHW with too few weights for packing to pay. In memory the
